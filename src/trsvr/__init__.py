@@ -1,0 +1,18 @@
+"""Finite sums minimised to many digits: stochastic trust regions with variance-reduced gradients."""
+
+from trsvr import parts, problems
+from trsvr._version import __version__
+from trsvr.engine import Result, Status, minimize
+from trsvr.solvers import SVRG, TRSVR, TrustRegionMethod
+
+__all__ = [
+    "minimize",
+    "problems",
+    "parts",
+    "TRSVR",
+    "SVRG",
+    "TrustRegionMethod",
+    "Result",
+    "Status",
+    "__version__",
+]

@@ -1,0 +1,66 @@
+"""Checks at the door: a bad argument is refused with its name, what was got and what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def positive(name: str, value: Any, *, zero: bool = False) -> float:
+    """A finite number above zero (or zero, where allowed)."""
+    wanted = "a finite number >= 0" if zero else "a finite number > 0"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return number
+
+
+def whole(name: str, value: Any, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """A whole number within limits."""
+    limits = f">= {at_least}" if at_most is None else f"from {at_least} to {at_most}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise ValueError(f"{name} must be a whole number {limits}, got {value!r}")
+    number = int(value)
+    if number < at_least or (at_most is not None and number > at_most):
+        raise ValueError(f"{name} must be a whole number {limits}, got {number}")
+    return number
+
+
+def one_of(name: str, value: Any, known: Iterable[str]) -> str:
+    """One of the known names; an error proposes the nearest one."""
+    known = list(known)
+    if isinstance(value, str) and value in known:
+        return value
+    near = difflib.get_close_matches(str(value), known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{hint}")
+
+
+def finite(name: str, array: NDArray[Any]) -> None:
+    """No NaN and no infinity; an error gives the first position."""
+    if array.size and not np.isfinite(array).all():
+        place = tuple(int(k) for k in np.argwhere(~np.isfinite(array))[0])
+        where = place[0] if len(place) == 1 else place
+        raise ValueError(f"{name} must be finite, got {array[place]} at position {where}")
+
+
+def vector(name: str, value: Any, length: int | None = None) -> NDArray[np.float64]:
+    """A finite float64 vector of the wanted length, as a new array."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a vector of numbers: {error}") from None
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    if length is not None and array.size != length:
+        raise ValueError(f"{name} must have length {length}, got {array.size}")
+    finite(name, array)
+    return array

@@ -1,0 +1,272 @@
+"""Compiled and plain, from one text.
+
+Algorithms and formulas are written once, as ordinary Python. This module lets the same text run in two ways:
+
+- *plain*, on any object that has the methods the text calls;
+- *compiled* by Numba, on records: `typing.NamedTuple` classes of arrays, numbers and other records.
+
+``@jitable`` marks a function, ``@record`` a NamedTuple class, whose text may be compiled when a compiled function
+calls it. ``@kernel`` compiles a function on its own (always). `compiled_for` returns an algorithm ready to run on
+given records: compiled where all of them are records, the plain function otherwise.
+
+Compiled code is kept on disk. Numba does not notice when a function in *another* file changes, so the folder's name
+contains a hash of the package's sources, of Numba's version and of the processor: an edited formula can never meet
+old machine code. Code that contains classes from outside the package is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import llvmlite.binding
+import numba
+import platformdirs
+from numba import types
+from numba.core import event
+from numba.extending import (
+    models,
+    overload_method,
+    register_jitable,
+    register_model,
+    typeof_impl,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
+
+_PACKAGE = Path(__file__).parent
+_COMPILED_ROOMS = ("problems", "parts", "solvers")
+_UNUSED_DAYS = 30
+
+
+# ---------------------------------------------------------------------------------- where code is kept
+
+
+def _source_key() -> str:
+    """Hash of everything that decides what the compiled code does."""
+    digest = hashlib.sha256()
+    files = [Path(__file__)]
+    for room in _COMPILED_ROOMS:
+        files += sorted((_PACKAGE / room).rglob("*.py"))
+    for file in files:
+        digest.update(str(file.relative_to(_PACKAGE)).encode())
+        digest.update(file.read_bytes())
+    features = llvmlite.binding.get_host_cpu_features().flatten()
+    for fact in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name(), features):
+        digest.update(fact.encode())
+    return digest.hexdigest()[:20]
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether only this user can have put files there: the cache is loaded with pickle."""
+    if not hasattr(os, "getuid"):
+        return True
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Folder of the compiled code, private to the user; None where no such folder can be made."""
+    chosen = os.environ.get("TRSVR_CACHE_DIR")
+    candidates = [Path(chosen)] if chosen else [Path(platformdirs.user_cache_dir("trsvr"))]
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    candidates.append(Path(tempfile.gettempdir()) / f"trsvr-{user}")
+    for candidate in candidates:
+        root = candidate / "kernels"
+        folder = root / _source_key()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            root.chmod(0o700)
+            if not _is_private(folder) or not os.access(folder, os.W_OK):
+                continue
+            os.utime(folder)
+            _remove_unused(root)
+        except OSError:
+            continue
+        return folder
+    return None
+
+
+def _remove_unused(root: Path) -> None:
+    """Drop the code of sources that nobody has used for a month."""
+    oldest = time.time() - _UNUSED_DAYS * 86400
+    for folder in root.iterdir():
+        if folder.is_dir() and folder.stat().st_mtime < oldest:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _cached_here(folder: Path | None) -> Iterator[None]:
+    """Point Numba at our folder while one function is decorated, and back afterwards."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder or "")
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+# ----------------------------------------------------------------------------- saying that it compiles
+
+
+class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no types
+    """Say once per process, on stderr, that time goes into compiling."""
+
+    said = False
+
+    def on_start(self, happening: Any) -> None:
+        function = happening.data["dispatcher"].py_func
+        if not self.said and function.__module__.split(".")[0] == "trsvr" and not os.environ.get("TRSVR_QUIET"):
+            _Announcer.said = True
+            print(
+                "trsvr: compiling kernels for this machine (once; kept for later runs) ...",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def on_end(self, happening: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcer())
+
+
+# ------------------------------------------------------------------------------- marking what compiles
+
+
+def jitable(function: Function) -> Function:
+    """Let compiled code call this function; called from Python it stays plain Python."""
+    return cast(Function, register_jitable(function))
+
+
+def kernel(fastmath: bool = False) -> Callable[[Function], Function]:
+    """Compile a function on its own, from plain code too: the loops over vectors and rows.
+
+    ``fastmath`` allows sums to be reordered and multiply-adds to be fused, so that they use vector registers; NaN and
+    infinity keep their meaning. Within one machine the result stays the same from run to run.
+    """
+
+    def decorate(function: Function) -> Function:
+        return cast(Function, _compile(function, keep=True, fastmath=fastmath))
+
+    return decorate
+
+
+def _compile(function: Callable[..., Any], *, keep: bool, fastmath: bool = False) -> Callable[..., Any]:
+    """A Numba dispatcher that compiles on its first call."""
+    folder = cache_folder() if keep else None
+    with _cached_here(folder):
+        dispatcher: Callable[..., Any] = numba.njit(
+            cache=folder is not None,
+            nogil=True,
+            fastmath={"reassoc", "contract", "nsz"} if fastmath else {"contract"},
+            error_model="numpy",
+            # Without Numba's own memory management nothing can be allocated in compiled code, and arrays carry no
+            # reference counts: in loops over rows these cost more than the arithmetic, and two threads share them.
+            _nrt=False,
+        )(function)
+    return dispatcher
+
+
+class _EmptyRecord(types.NamedTuple):  # type: ignore[misc]  # Numba carries no types
+    """Numba type of a record without fields; Numba drops ``self`` of a method call if its type is falsy."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+register_model(_EmptyRecord)(models.TupleModel)
+
+_known_methods: dict[str, int] = {}  # name, number of parameters
+_field_names: set[str] = set()
+_records: set[type] = set()
+_register_lock = threading.Lock()
+
+
+def record(cls: Class) -> Class:
+    """Let compiled code call the public methods of this NamedTuple class."""
+    with _register_lock:
+        if cls in _records:
+            return cls
+        methods = {
+            name: inspect.signature(method)
+            for name, method in vars(cls).items()
+            if inspect.isfunction(method) and not name.startswith("_")
+        }
+        _refuse_clashes(cls, methods)
+        _records.add(cls)
+        if not cls._fields:  # type: ignore[attr-defined]
+            typeof_impl.register(cls)(lambda value, context: _EmptyRecord((), cls))
+        for name, signature in methods.items():
+            _register_method(name, signature)
+    return cls
+
+
+def _refuse_clashes(cls: type, methods: dict[str, inspect.Signature]) -> None:
+    """Numba finds methods by name, for all records alike: a name stands for one kind of method, and for no field."""
+    fields = set(cls._fields)  # type: ignore[attr-defined]
+    for name in sorted((fields & _known_methods.keys()) | (methods.keys() & _field_names)):
+        other = "method" if name in fields else "field"
+        raise ValueError(f"{cls.__name__} uses the name {name!r}, which is the name of a {other} of another record")
+    for name, signature in methods.items():
+        wanted = _known_methods.get(name, len(signature.parameters))
+        if len(signature.parameters) != wanted:
+            raise ValueError(f"{cls.__name__}.{name} must have {wanted} parameters, self included, like its namesakes")
+    _field_names.update(fields)
+
+
+def _register_method(name: str, signature: inspect.Signature) -> None:
+    """Teach Numba ``something.name(...)`` for every record: the class of the record has the text."""
+    if name in _known_methods:
+        return
+    _known_methods[name] = len(signature.parameters)
+
+    def find(self: Any, *arguments: Any) -> Any:
+        return getattr(self.instance_class, name, None)
+
+    # Numba reads an overload's parameters from its signature. Names may differ from class to class.
+    find.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            inspect.Parameter(f"argument{k}" if k else "self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for k in range(len(signature.parameters))
+        ]
+    )
+    overload_method(types.BaseNamedTuple, name, strict=False)(find)
+
+
+# ---------------------------------------------------------------------------------- running algorithms
+
+
+def is_record(value: object) -> bool:
+    """Whether compiled code can take this object."""
+    return type(value) in _records
+
+
+def _is_ours(value: object) -> bool:
+    """Whether every class in a record belongs to this package."""
+    if not isinstance(value, tuple) or not hasattr(value, "_fields"):
+        return True
+    return type(value).__module__.split(".")[0] == "trsvr" and all(map(_is_ours, value))
+
+
+_dispatcher = functools.cache(_compile)
+
+
+def compiled_for(function: Function, *records: object) -> Function:
+    """The algorithm, compiled if all of the given objects are records, else as it stands."""
+    if not all(map(is_record, records)):
+        return function
+    return cast(Function, _dispatcher(function, keep=all(map(_is_ours, records))))

@@ -1,0 +1,6 @@
+"""The one loop that runs every solver."""
+
+from trsvr.engine.loop import minimize
+from trsvr.engine.result import Result, Status
+
+__all__ = ["minimize", "Result", "Status"]

@@ -1,0 +1,60 @@
+"""Random rows: a function of seed and epoch alone.
+
+The indices of epoch k come from ``Philox(SeedSequence([seed, k]))``. So compiled, plain and distributed runs use
+the same rows, the next epoch's rows can be fetched ahead, and a resumed run goes on with the very same numbers. They
+can be taken in slices of any length without changing them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from trsvr.problems.margins import Indices
+
+# A slice lasts about this long, so that Ctrl-C and a time limit are noticed between two of them.
+_SLICE_SECONDS = 0.05
+_LARGEST_SLICE = 2**22
+
+
+def generator(seed: int, epoch: int) -> np.random.Generator:
+    """The random numbers of one epoch."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
+
+
+class RowSource:
+    """Hands out the rows of an epoch, in slices that take about `_SLICE_SECONDS` of work each."""
+
+    def __init__(self, seed: int, n_samples: int) -> None:
+        self.seed = seed
+        self.n_samples = n_samples
+        self._epoch = 0
+        self._deadline = math.inf
+        self._steps = 1  # per slice; follows what the slices before have taken
+
+    def begin(self, epoch: int, seconds: float) -> None:
+        """Turn to an epoch that may take this many seconds."""
+        self._epoch = epoch
+        self._deadline = time.perf_counter() + seconds
+
+    def slices(self, batch_size: int, steps: int) -> Iterator[Indices]:
+        """Indices of ``steps`` batches; fewer if the time is up."""
+        rng = generator(self.seed, self._epoch)
+        done = 0
+        while done < steps:
+            length = min(self._steps, steps - done, max(1, _LARGEST_SLICE // batch_size))
+            indices = rng.integers(self.n_samples, size=length * batch_size)
+            begun = time.perf_counter()
+            yield indices
+            now = time.perf_counter()
+            done += length
+            if now >= self._deadline:
+                return
+            seconds = now - begun
+            if seconds < _SLICE_SECONDS / 2:
+                self._steps = max(self._steps, 4 * length)
+            elif seconds > 2 * _SLICE_SECONDS:
+                self._steps = max(1, int(length * _SLICE_SECONDS / seconds))

@@ -1,0 +1,109 @@
+"""When to stop: one honest test of the gradient, and the limits."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._vectors import Vector, all_finite
+from trsvr.engine.result import Status
+
+_AUTO_RELATIVE = 1e-8
+_GROWTH_IS_DIVERGENCE = 1e6
+# At the rounding floor the value stands still, to its last bits, for this many epochs without a smaller gradient.
+_STILL_EPOCHS = 10
+_STILL_BITS = 8 * np.finfo(float).eps
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may spend; None is no limit."""
+
+    epochs: int | None
+    passes: float | None
+    seconds: float | None
+
+    @classmethod
+    def checked(cls, epochs: Any, passes: Any, seconds: Any) -> Limits:
+        """Limits from the user's arguments."""
+        return cls(
+            None if epochs is None else _check.whole("max_epochs", epochs, at_least=0),
+            None if passes is None else _check.positive("max_passes", passes),
+            None if seconds is None else _check.positive("max_seconds", seconds),
+        )
+
+    def reached(self, row: dict[str, float]) -> Status | None:
+        """The limit that this row of the trace has reached, if any."""
+        if self.epochs is not None and row["epoch"] >= self.epochs:
+            return Status.EPOCH_LIMIT
+        if self.passes is not None and row["passes"] >= self.passes:
+            return Status.PASS_LIMIT
+        if self.seconds is not None and row["seconds"] >= self.seconds:
+            return Status.TIME_LIMIT
+        return None
+
+    def fraction(self, row: dict[str, float]) -> float | None:
+        """Part of the nearest limit that is used up."""
+        pairs = ((row["epoch"], self.epochs), (row["passes"], self.passes), (row["seconds"], self.seconds))
+        parts = [float(used / limit) for used, limit in pairs if limit]
+        return max(parts) if parts else None
+
+
+class GradientTest:
+    """Converged, at the rounding floor, diverged, or neither.
+
+    A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. None never stops.
+    """
+
+    def __init__(self, tol: Any) -> None:
+        if tol is not None and tol != "auto":
+            tol = _check.positive("tol", tol, zero=True)
+        self.tol = tol
+        self.threshold = 0.0
+        self._first_norm_sq = math.nan
+        self._values: deque[float] = deque(maxlen=_STILL_EPOCHS + 1)
+        self._smallest = math.inf
+        self._since_smallest = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether full gradients are taken for the sake of this test."""
+        return self.tol is not None
+
+    def start(self, gradient: Vector, gradient_at_zero: Vector) -> None:
+        """Fix the scales."""
+        self._first_norm_sq = float(gradient @ gradient)
+        if self.tol == "auto":
+            self.threshold = _AUTO_RELATIVE * float(np.abs(gradient_at_zero).max(initial=0.0))
+        elif self.tol is not None:
+            self.threshold = float(self.tol)
+
+    def judge(self, value: float, gradient: Vector, has_value: bool) -> Status | None:
+        """Status at a new full gradient, if it ends the run."""
+        norm_sq = float(gradient @ gradient)
+        if not all_finite(gradient) or (has_value and not math.isfinite(value)):
+            return Status.DIVERGED
+        if norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny):
+            return Status.DIVERGED
+        if not self.active:
+            return None
+        largest = float(np.abs(gradient).max(initial=0.0))
+        if largest <= self.threshold:
+            return Status.CONVERGED
+        if self._stands_still(value, largest):
+            return Status.ROUNDING_FLOOR
+        return None
+
+    def _stands_still(self, value: float, largest: float) -> bool:
+        self._values.append(value)
+        self._since_smallest += 1
+        if largest < self._smallest:
+            self._smallest, self._since_smallest = largest, 0
+        if len(self._values) <= _STILL_EPOCHS or self._since_smallest < _STILL_EPOCHS:
+            return False
+        return bool(max(self._values) - min(self._values) <= _STILL_BITS * abs(value))

@@ -1,0 +1,133 @@
+"""Curvature of a batch, as products H v; no d × d matrix is formed.
+
+A curvature is a record with ``rows_per_product(b)``, the component gradients that one product on b rows counts,
+``spacing(x)``, a number computed once per step, and ``batch_product(...)``, which leaves H v in ``out`` and returns
+vᵀHv.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from trsvr._compile import record
+from trsvr._vectors import Vector, copy_into, dot
+from trsvr.problems.margins import Indices
+
+_ROOT_EPSILON = 2.0**-26
+
+
+@record
+class Identity(NamedTuple):
+    """H = I: with Δ = α‖ḡ‖ and α ≤ 1 the trust-region step is −α ḡ."""
+
+    @property
+    def needs_hessian_product(self) -> bool:
+        """Whether the problem must have products of its own."""
+        return False
+
+    def rows_per_product(self, batch_size: int) -> int:
+        """Component gradients a product counts: none."""
+        return 0
+
+    def spacing(self, x: Vector) -> float:
+        """Nothing to prepare."""
+        return 0.0
+
+    def batch_product(
+        self,
+        problem: Any,
+        x: Vector,
+        batch: Indices,
+        margins: Vector,
+        spacing: float,
+        v: Vector,
+        squared_norm: float,
+        out: Vector,
+    ) -> float:
+        """V itself."""
+        copy_into(v, out)
+        return squared_norm
+
+
+@record
+class ExactHessian(NamedTuple):
+    """H v = (1/b) Σ ∇²f_i(x) v from the problem's own formula."""
+
+    @property
+    def needs_hessian_product(self) -> bool:
+        """Whether the problem must have products of its own."""
+        return True
+
+    def rows_per_product(self, batch_size: int) -> int:
+        """Component gradients a product counts: b."""
+        return batch_size
+
+    def spacing(self, x: Vector) -> float:
+        """Nothing to prepare."""
+        return 0.0
+
+    def batch_product(
+        self,
+        problem: Any,
+        x: Vector,
+        batch: Indices,
+        margins: Vector,
+        spacing: float,
+        v: Vector,
+        squared_norm: float,
+        out: Vector,
+    ) -> float:
+        """Analytic product."""
+        return problem.hessian_product(x, batch, margins, v, out)
+
+
+@record
+class EstimatedHessian(NamedTuple):
+    """H v ≈ (g(x + hv) − g(x)) / h with g the batch's gradient and h = √ε (1 + ‖x‖) / ‖v‖: the paper's EstH."""
+
+    @property
+    def needs_hessian_product(self) -> bool:
+        """Whether the problem must have products of its own."""
+        return False
+
+    def rows_per_product(self, batch_size: int) -> int:
+        """Component gradients a product counts: b, since g(x) is known."""
+        return batch_size
+
+    def spacing(self, x: Vector) -> float:
+        """√ε (1 + ‖x‖)."""
+        return _ROOT_EPSILON * (1.0 + math.sqrt(dot(x, x)))
+
+    def batch_product(
+        self,
+        problem: Any,
+        x: Vector,
+        batch: Indices,
+        margins: Vector,
+        spacing: float,
+        v: Vector,
+        squared_norm: float,
+        out: Vector,
+    ) -> float:
+        """Difference of two gradients."""
+        h = spacing / math.sqrt(squared_norm)
+        return problem.gradient_change(x, batch, margins, v, h, out)
+
+
+@record
+class BatchHessian(NamedTuple):
+    """Curvature of one batch at one point: all that a subproblem solver needs to see."""
+
+    kind: Any
+    problem: Any
+    x: Vector
+    batch: Indices
+    margins: Vector
+    step_scale: float
+
+    def product(self, v: Vector, squared_norm: float, out: Vector) -> float:
+        """H v in ``out``; returns vᵀHv. ``squared_norm`` is ‖v‖², which the caller knows."""
+        return self.kind.batch_product(
+            self.problem, self.x, self.batch, self.margins, self.step_scale, v, squared_norm, out
+        )

@@ -1,0 +1,154 @@
+"""The trust-region subproblem: minimise m(p) = ḡᵀp + ½ pᵀHp over ‖p‖ ≤ Δ, approximately."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr._compile import jitable, kernel, record
+from trsvr._vectors import Vector, add_scaled, dot
+
+
+class Exit(enum.IntEnum):
+    """Why a subproblem solver stopped."""
+
+    TOLERANCE = 0  #: inside the region, the residual is small
+    BOUNDARY = 1  #: the next iterate would leave the region
+    NEGATIVE_CURVATURE = 2  #: a direction along which the model falls without end
+    ITERATION_LIMIT = 3
+
+
+_TOLERANCE = int(Exit.TOLERANCE)
+_BOUNDARY = int(Exit.BOUNDARY)
+_NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
+_ITERATION_LIMIT = int(Exit.ITERATION_LIMIT)
+
+
+@record
+class CGWork(NamedTuple):
+    """The vectors of a conjugate-gradient run; ``step`` has the answer."""
+
+    step: Vector
+    residual: Vector
+    direction: Vector
+    curved: Vector  # H · direction
+
+    @classmethod
+    def of_size(cls, d: int) -> CGWork:
+        """New vectors of length d."""
+        return cls(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d))
+
+
+@kernel()
+def _begin(gradient: Vector, step: Vector, residual: Vector, direction: Vector) -> None:
+    for j in range(gradient.size):
+        step[j] = 0.0
+        residual[j] = gradient[j]
+        direction[j] = -gradient[j]
+
+
+@kernel(fastmath=True)
+def _advance(
+    length: float, direction: Vector, product: Vector, step: Vector, residual: Vector
+) -> tuple[float, float, float, float, float]:
+    """Move step and residual along direction and product, and take five inner products, in one sweep."""
+    rr = zz = zr = zd = rd = 0.0
+    for j in range(step.size):
+        z = step[j] + length * direction[j]
+        r = residual[j] + length * product[j]
+        step[j] = z
+        residual[j] = r
+        rr += r * r
+        zz += z * z
+        zr += z * r
+        zd += z * direction[j]
+        rd += r * direction[j]
+    return rr, zz, zr, zd, rd
+
+
+@kernel(fastmath=True)
+def _turn(beta: float, residual: Vector, direction: Vector) -> None:
+    for j in range(residual.size):
+        direction[j] = beta * direction[j] - residual[j]
+
+
+@jitable
+def _length_to_boundary(zz: float, zd: float, dd: float, radius: float) -> float:
+    """τ ≥ 0 with ‖z + τd‖ = radius, in the form that does not cancel for zᵀd ≥ 0."""
+    room = max(radius * radius - zz, 0.0)
+    return room / (zd + math.sqrt(zd * zd + dd * room)) if room > 0.0 else 0.0
+
+
+@jitable
+def steihaug_cg(
+    hessian: Any, gradient: Vector, radius: float, tolerance: float, max_iterations: int, work: CGWork
+) -> tuple[int, int]:
+    """Steihaug's conjugate gradients (Nocedal & Wright, Algorithm 7.2).
+
+    Parameters
+    ----------
+    hessian
+        Has ``product(v, squared_norm, out)``, which leaves H v in ``out`` and returns vᵀHv.
+    gradient : array
+        ḡ.
+    radius : float
+        Δ.
+    tolerance : float
+        Stops inside the region when ‖ḡ + Hp‖ ≤ tolerance.
+    max_iterations : int
+        Products at most.
+    work : CGWork
+        ``work.step`` receives p. ``work.residual`` receives ḡ + Hp, at the boundary too: so H p is known without
+        another product, and m(p) = ½ pᵀ(ḡ + residual).
+
+    Returns
+    -------
+    exit, iterations : int
+        An `Exit`, and the number of products.
+
+    Notes
+    -----
+    The first iterate is the Cauchy point and every later one lies lower, so the step has at least the Cauchy decrease.
+    Norms and inner products are computed from the vectors, not by recurrence: with estimated products the recurrences
+    drift, and the step would leave the region. A product that is NaN counts as negative curvature: the step stays in
+    the region, and the solver sees at its next full gradient what happened.
+    """
+    step, residual, direction, product = work.step, work.residual, work.direction, work.curved
+    _begin(gradient, step, residual, direction)
+    rr = dot(gradient, gradient)
+    if math.sqrt(rr) <= tolerance:
+        return _TOLERANCE, 0
+    zz, zd, dd = 0.0, 0.0, rr
+    for iteration in range(1, max_iterations + 1):
+        curvature = hessian.product(direction, dd, product)
+        falls_forever = not curvature > 0.0
+        length = 0.0 if falls_forever else rr / curvature
+        if falls_forever or zz + length * (2.0 * zd + length * dd) >= radius * radius:
+            length = _length_to_boundary(zz, zd, dd, radius)
+            add_scaled(length, direction, step)
+            add_scaled(length, product, residual)
+            return (_NEGATIVE_CURVATURE if falls_forever else _BOUNDARY), iteration
+        rr_before = rr
+        rr, zz, zr, zd, rd = _advance(length, direction, product, step, residual)
+        if math.sqrt(rr) <= tolerance:
+            return _TOLERANCE, iteration
+        beta = rr / rr_before
+        _turn(beta, residual, direction)
+        zd = beta * zd - zr
+        dd = rr - 2.0 * beta * rd + beta * beta * dd
+    return _ITERATION_LIMIT, max_iterations
+
+
+@record
+class SteihaugCG(NamedTuple):
+    """`steihaug_cg` to the tolerance min(½, √‖ḡ‖)·‖ḡ‖, at most ``max_iterations`` products."""
+
+    max_iterations: int = 500
+
+    def solve(self, hessian: Any, gradient: Vector, norm: float, radius: float, work: CGWork) -> tuple[int, int]:
+        """Leave the step in ``work.step``; returns the `Exit` and the number of products."""
+        tolerance = min(0.5, math.sqrt(norm)) * norm
+        return steihaug_cg(hessian, gradient, radius, tolerance, self.max_iterations, work)

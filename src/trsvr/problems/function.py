@@ -1,0 +1,102 @@
+"""A finite sum from the user's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check
+from trsvr.problems.margins import Indices
+from trsvr.problems.rows import Vector
+
+
+class FunctionProblem:
+    """f(x) = (1/N) Σ f_i(x), with f_i given by functions.
+
+    Parameters
+    ----------
+    n_samples, n_parameters : int
+        N, and the length of x.
+    gradient : callable
+        ``gradient(x, indices)`` returns the mean of ∇f_i(x) over the indices (an integer array, repeats allowed).
+    value : callable, optional
+        ``value(x, indices)`` returns the mean of f_i(x). Without it the trace has NaN there, and the best point is
+        the one of smallest gradient norm.
+    hessian_product : callable, optional
+        ``hessian_product(x, indices, v)`` returns the mean of ∇²f_i(x) v. Without it curvature is estimated by
+        differences of gradients.
+
+    Examples
+    --------
+    >>> import numpy as np, trsvr
+    >>> A = np.random.default_rng(0).normal(size=(100, 3))
+    >>> problem = trsvr.problems.FunctionProblem(100, 3, lambda x, i: A[i].T @ (A[i] @ x - 1) / len(i))
+    >>> result = trsvr.minimize(problem, trsvr.SVRG(step=0.1, batch_size=10, inner_steps=50))
+    >>> bool(np.allclose(result.x, np.linalg.lstsq(A, np.ones(100))[0], atol=1e-6))
+    True
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        n_parameters: int,
+        gradient: Callable[[Vector, Indices], Any],
+        value: Callable[[Vector, Indices], float] | None = None,
+        hessian_product: Callable[[Vector, Indices, Vector], Any] | None = None,
+    ) -> None:
+        self.n_samples = _check.whole("n_samples", n_samples)
+        self.n_parameters = _check.whole("n_parameters", n_parameters)
+        for name, function in (
+            ("gradient", gradient),
+            ("value", value),
+            ("hessian_product", hessian_product),
+        ):
+            if function is not None and not callable(function):
+                raise ValueError(f"{name} must be a function, got {function!r}")
+        if gradient is None:
+            raise ValueError("gradient must be a function, got None")
+        self._gradient = gradient
+        self._value = value
+        if hessian_product is not None:
+            self.hessian_product = self._checked_product
+            self._hessian_product = hessian_product
+
+    def _checked(self, name: str, result: Any) -> Vector:
+        array = np.asarray(result, dtype=np.float64)
+        if array.shape != (self.n_parameters,):
+            raise ValueError(f"{name} must return an array of shape ({self.n_parameters},), got shape {array.shape}")
+        return array
+
+    def _checked_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
+        if indices is None:
+            indices = np.arange(self.n_samples)
+        return self._checked("hessian_product", self._hessian_product(x, indices, v))
+
+    def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
+        """f(x), NaN without a value function, and ∇f(x)."""
+        everything = np.arange(self.n_samples)
+        value = float("nan") if self._value is None else float(self._value(x, everything))
+        return value, self.batch_gradient(x, everything)
+
+    def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
+        """Mean of ∇f_i(x) over the indices."""
+        return self._checked("gradient", self._gradient(x, indices))
+
+    @property
+    def has_value(self) -> bool:
+        """Whether function values are known."""
+        return self._value is not None
+
+    def gather(self, indices: Indices) -> FunctionProblem:
+        """The same problem restricted to those rows."""
+        chosen = np.asarray(indices)
+        value, product = self._value, getattr(self, "_hessian_product", None)
+        return FunctionProblem(
+            len(chosen),
+            self.n_parameters,
+            lambda x, i: self._gradient(x, chosen[i]),
+            None if value is None else lambda x, i: value(x, chosen[i]),
+            None if product is None else lambda x, i, v: product(x, chosen[i], v),
+        )

@@ -1,0 +1,424 @@
+"""Linear models: any margin loss with any separable regulariser, over dense or compressed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from trsvr import _check, _threads
+from trsvr._compile import compiled_for, is_record, record
+from trsvr._intrinsics import fetch_add
+from trsvr.problems.losses import Logistic, Softmax, labels_of
+from trsvr.problems.margins import Indices, MarginKernels
+from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
+from trsvr.problems.outputs import OutputKernels
+from trsvr.problems.regularizers import L2, DoubleWell, Sum
+from trsvr.problems.rows import DenseRows, Rows, Vector
+
+# How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
+_ENTRIES_PER_CALL = 20_000_000
+
+
+# Passes over all rows: each call takes pieces until none is left, or `most` of them. Several threads call at once.
+
+
+def _gradient_pieces(
+    kernels: Any,
+    x: Vector,
+    bounds: Indices,
+    ticket: Indices,
+    totals: Vector,
+    parts: NDArray[np.float64],
+    most: int,
+) -> None:
+    for _ in range(most):
+        piece = fetch_add(ticket)
+        if piece >= totals.size:
+            return
+        part = parts[piece]
+        totals[piece] = kernels.sum_rows(x, bounds[piece], bounds[piece + 1], part[x.size :], part[: x.size])
+
+
+def _product_pieces(
+    kernels: Any,
+    x: Vector,
+    v: Vector,
+    bounds: Indices,
+    ticket: Indices,
+    parts: NDArray[np.float64],
+    most: int,
+) -> None:
+    for _ in range(most):
+        piece = fetch_add(ticket)
+        if piece >= bounds.size - 1:
+            return
+        part = parts[piece]
+        kernels.sum_products(x, v, bounds[piece], bounds[piece + 1], part[x.size :], part[: x.size])
+
+
+def _norm_pieces(rows: Any, bounds: Indices, ticket: Indices, norms: Vector, most: int) -> None:
+    for _ in range(most):
+        piece = fetch_add(ticket)
+        if piece >= bounds.size - 1:
+            return
+        for i in range(bounds[piece], bounds[piece + 1]):
+            norms[i] = rows.squared_norm(i)
+
+
+# Sweeps over the parts and the regulariser once the passes are done.
+
+
+def _finish_gradient(kernels: Any, x: Vector, n: int, parts: NDArray[np.float64], out: Vector) -> float:
+    out[:] = 0.0
+    for piece in range(parts.shape[0]):
+        for j in range(out.size):
+            out[j] += parts[piece, j]
+    for j in range(out.size):
+        out[j] /= n
+    return kernels.add_penalty(x, out)
+
+
+def _finish_product(kernels: Any, x: Vector, v: Vector, n: int, parts: NDArray[np.float64], out: Vector) -> None:
+    out[:] = 0.0
+    for piece in range(parts.shape[0]):
+        for j in range(out.size):
+            out[j] += parts[piece, j]
+    for j in range(out.size):
+        out[j] /= n
+    kernels.add_penalty_product(x, v, out)
+
+
+def _batch_gradient(kernels: Any, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
+    kernels.batch_gradient(x, batch, margins, out)
+
+
+def _batch_product(
+    kernels: Any, x: Vector, batch: Indices, margins: Vector, v: Vector, scratch: Vector, out: Vector
+) -> None:
+    kernels.batch_gradient(x, batch, margins, scratch)
+    kernels.hessian_product(x, batch, margins, v, out)
+
+
+class LinearModel:
+    """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w).
+
+    Parameters
+    ----------
+    X : array, data frame, memory map or sparse matrix of shape (N, p)
+        Rows are samples. Used where it lies, without a copy, if it is C-ordered float64 or float32, or CSR.
+    y : array of length N
+        For `Logistic` and `SquaredHinge` two labels of any kind, kept as ±1 in sorted order; for `Softmax` any number
+        of labels; for `Squared` and `PseudoHuber` numbers. ``classes`` has the labels.
+    loss : Logistic, SquaredHinge, Squared, PseudoHuber, Softmax or a loss of your own
+    regularizer : L2, DoubleWell, a sum of them, or one of your own
+        The intercept is not penalised.
+    intercept : bool
+        Whether x has an entry more (K more with `Softmax`) for it; X is not copied for this.
+    sample_weight : array of length N, optional
+        Row i counts N w_i / Σw times. Rows of weight zero are left out, also from N; a whole weight k equals the row
+        repeated k times.
+
+    Attributes
+    ----------
+    n_samples, n_parameters : int
+        N, and the length of x = (w, intercept). With K outputs w is the flattened p × K matrix.
+    classes : array or None
+        The labels as given.
+    """
+
+    has_value = True
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Any = None,
+        regularizer: Any = None,
+        intercept: bool = False,
+        sample_weight: Any = None,
+    ) -> None:
+        loss = Logistic() if loss is None else loss
+        regularizer = L2() if regularizer is None else regularizer
+        self._check_formulas(loss, regularizer)
+        rows, n_rows, columns = as_rows(X)
+        if n_rows == 0 or columns == 0:
+            raise ValueError(f"X must have at least one row and one column, got shape {(n_rows, columns)}")
+        labels, self.classes = _labels(y, n_rows, labels_of(loss))
+        weights, self._chosen = _weights(sample_weight, n_rows)
+        self._build(rows, n_rows, columns, labels, weights, loss, regularizer, bool(intercept))
+        self._scan()
+
+    @staticmethod
+    def _check_formulas(loss: Any, regularizer: Any) -> None:
+        for name, value in (("loss", loss), ("regularizer", regularizer)):
+            if isinstance(value, type) or not isinstance(value, tuple) or not hasattr(value, "_fields"):
+                raise ValueError(
+                    f"{name} must be an instance of a NamedTuple class with the formulas "
+                    f"(such as trsvr.problems.Logistic() or trsvr.problems.L2(1e-4)), got {value!r}"
+                )
+            record(type(value))
+        _check_regularizer(regularizer)
+        if hasattr(loss, "delta"):
+            _check.positive("delta", loss.delta)
+
+    def _build(
+        self,
+        rows: Rows,
+        n_rows: int,
+        columns: int,
+        labels: Vector,
+        weights: Vector,
+        loss: Any,
+        regularizer: Any,
+        intercept: bool,
+    ) -> None:
+        self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
+        self.n_features = columns
+        self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
+        self.n_parameters = (columns + intercept) * self.n_outputs
+        self.n_samples = n_rows if self._chosen is None else len(self._chosen)
+        if self.n_outputs > 1:
+            self.kernels: Any = OutputKernels(
+                rows, labels, weights, loss, regularizer, columns, intercept, self.n_outputs
+            )
+        else:
+            self.kernels = MarginKernels(rows, labels, weights, loss, regularizer, columns, intercept)
+        self._bounds = piece_bounds(rows, n_rows, self.n_parameters)
+        entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+        self._pieces_per_call = max(1, _ENTRIES_PER_CALL * (self._bounds.size - 1) // max(1, entries * self.n_outputs))
+        self._spare_parts: list[NDArray[np.float64]] = []
+
+    def _scan(self) -> None:
+        """Look at every entry once: refuse NaN and infinity, and keep the squared norms that step sizes need."""
+        rows = self.kernels.rows
+        norms = np.empty(self.kernels.labels.size)
+        self._pass(_norm_pieces, rows, lambda ticket, most: (rows, self._bounds, ticket, norms, most))
+        for i in np.flatnonzero(~np.isfinite(norms)):
+            bad = first_bad_entry(rows, int(i))
+            if bad is not None:
+                raise ValueError(f"X must be finite, got {bad[1]} at row {i}, column {bad[0]}")
+        norms += self.intercept
+        if self.kernels.weights.size:
+            norms *= self.kernels.weights
+        #: max over i of weight_i (‖x_i‖² + 1 if there is an intercept)
+        self.largest_squared_row = float(norms.max())
+        #: the mean of the same
+        self.mean_squared_row = float(norms.sum() / self.n_samples)
+
+    # ------------------------------------------------------------------------------------- full passes
+
+    def _pass(self, work: Callable[..., None], over: Any, arguments: Callable[[Indices, int], tuple[Any, ...]]) -> None:
+        """Work off all pieces, in this thread and the pool's."""
+        pieces = self._bounds.size - 1
+        ticket = np.zeros(1, dtype=np.int64)
+        run = compiled_for(work, over)
+
+        def here() -> None:
+            while ticket[0] < pieces:
+                run(*arguments(ticket, self._pieces_per_call))
+
+        def abandon() -> None:
+            ticket[0] = pieces
+
+        _threads.run(here, lambda: run(*arguments(ticket, pieces)), pieces, abandon)
+
+    def warm_up(self) -> None:
+        """Compile (or load) what full passes need, so that a clock started afterwards does not see it."""
+        kernels, bounds, x = self.kernels, self._bounds, np.zeros(self.n_parameters)
+        nothing_left = np.full(1, bounds.size, dtype=np.int64)
+        totals, parts = np.zeros(bounds.size - 1), self._borrow_parts()
+        parts[:] = 0.0
+        compiled_for(_gradient_pieces, kernels)(kernels, x, bounds, nothing_left, totals, parts, 1)
+        compiled_for(_finish_gradient, kernels)(kernels, x, self.n_samples, parts, np.empty_like(x))
+        self._spare_parts.append(parts)
+
+    def _borrow_parts(self) -> NDArray[np.float64]:
+        """A vector per piece; kept from pass to pass, and a second set made for a second caller."""
+        try:
+            return self._spare_parts.pop()
+        except IndexError:
+            # Behind each vector lie scratch for two rows' margins and unused cache lines: threads must not write to
+            # the same line.
+            length = self.n_parameters + 2 * self.n_outputs
+            return np.empty((self._bounds.size - 1, (length + 23) // 8 * 8))
+
+    def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
+        """f(x) and ∇f(x): one pass over the data, on all allowed threads."""
+        x = self._point("x", x)
+        kernels, bounds = self.kernels, self._bounds
+        parts = self._borrow_parts()
+        totals = np.empty(bounds.size - 1)
+        self._pass(_gradient_pieces, kernels, lambda ticket, most: (kernels, x, bounds, ticket, totals, parts, most))
+        gradient = np.empty(self.n_parameters)
+        penalty = compiled_for(_finish_gradient, kernels)(kernels, x, self.n_samples, parts, gradient)
+        self._spare_parts.append(parts)
+        return float(totals.sum() / self.n_samples + penalty), gradient
+
+    def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
+        """Mean of ∇²f_i(x) v over the indices; over all rows, on all allowed threads, for ``indices=None``."""
+        x, v = self._point("x", x), self._point("v", v)
+        kernels, bounds = self.kernels, self._bounds
+        out = np.empty(self.n_parameters)
+        if indices is None:
+            parts = self._borrow_parts()
+            self._pass(_product_pieces, kernels, lambda ticket, most: (kernels, x, v, bounds, ticket, parts, most))
+            compiled_for(_finish_product, kernels)(kernels, x, v, self.n_samples, parts, out)
+            self._spare_parts.append(parts)
+            return out
+        batch = self.rows_of(indices)
+        margins = np.empty((batch.size + 2) * self.n_outputs)
+        compiled_for(_batch_product, kernels)(kernels, x, batch, margins, v, np.empty_like(out), out)
+        return out
+
+    # ----------------------------------------------------------------------------------------- batches
+
+    def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
+        """Mean of ∇f_i(x) over the indices, regulariser included."""
+        batch = self.rows_of(indices)
+        out = np.empty(self.n_parameters)
+        margins = np.empty((batch.size + 2) * self.n_outputs)
+        compiled_for(_batch_gradient, self.kernels)(self.kernels, self._point("x", x), batch, margins, out)
+        return out
+
+    def rows_of(self, indices: Any) -> Indices:
+        """Rows of X that indices 0 … N−1 stand for: the same, unless rows of weight zero are left out."""
+        batch: Indices = np.ascontiguousarray(indices, dtype=np.int64)
+        if batch.ndim != 1 or batch.size == 0:
+            raise ValueError(f"indices must be a vector with at least one entry, got shape {batch.shape}")
+        if batch.min() < 0 or batch.max() >= self.n_samples:
+            raise ValueError(f"indices must lie in 0 … {self.n_samples - 1}, got {batch.min()} … {batch.max()}")
+        return batch if self._chosen is None else self._chosen[batch]
+
+    def gather(self, indices: Indices) -> LinearModel:
+        """The same problem restricted to those rows, copied. Weights keep their scale."""
+        chosen = self.rows_of(indices)
+        part = object.__new__(LinearModel)
+        part._chosen = None
+        part.classes = self.classes
+        kernels = self.kernels
+        part._build(
+            take_rows(kernels.rows, chosen),
+            chosen.size,
+            self.n_features,
+            kernels.labels[chosen],
+            kernels.weights[chosen] if kernels.weights.size else kernels.weights,
+            self.loss,
+            self.regularizer,
+            self.intercept,
+        )
+        part._scan()
+        return part
+
+    # ------------------------------------------------------------------------------------ conveniences
+
+    def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
+        """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
+        matrix = _as_matrix(self.kernels.rows, self.n_features) if X is None else X
+        weights = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
+        margins = np.asarray(matrix @ weights[: self.n_features])
+        if self.intercept:
+            margins = margins + weights[-1]
+        return margins if self.n_outputs > 1 else margins[:, 0]
+
+    def predict(self, x: Vector, X: Any = None) -> NDArray[Any]:
+        """Labels (in the user's own terms) or, for regression, numbers, at the weights x."""
+        margins = self.decision(x, X)
+        if self.classes is None:
+            return margins
+        places = margins.argmax(axis=1) if self.n_outputs > 1 else (margins > 0).astype(int)
+        return self.classes[places]
+
+    def _point(self, name: str, x: Any) -> Vector:
+        point = np.ascontiguousarray(x, dtype=np.float64)
+        if point.shape != (self.n_parameters,):
+            raise ValueError(f"{name} must have shape ({self.n_parameters},), got {point.shape}")
+        return point
+
+    def __repr__(self) -> str:
+        kind = "dense" if isinstance(self.kernels.rows, DenseRows) else "CSR"
+        extra = ", intercept" if self.intercept else ""
+        return (
+            f"LinearModel({self.n_samples} rows × {self.n_features} columns, {kind}, "
+            f"{self.loss!r}, {self.regularizer!r}{extra})"
+        )
+
+
+def _as_matrix(rows: Rows, columns: int) -> Any:
+    if isinstance(rows, DenseRows):
+        return rows.values
+    return scipy.sparse.csr_array(
+        (rows.data, rows.indices.astype(np.int64), rows.indptr), shape=(rows.indptr.size - 1, columns)
+    )
+
+
+def _check_regularizer(regularizer: Any) -> None:
+    if isinstance(regularizer, Sum):
+        for part in regularizer:
+            if not is_record(part):
+                LinearModel._check_formulas(Logistic(), part)
+            _check_regularizer(part)
+    elif isinstance(regularizer, L2):
+        _check.positive("regularizer strength", regularizer.strength, zero=True)
+    elif isinstance(regularizer, DoubleWell):
+        _check.positive("regularizer gamma", regularizer.gamma, zero=True)
+        _check.positive("regularizer a", regularizer.a, zero=True)
+
+
+def _labels(y: Any, n_rows: int, kind: str) -> tuple[Vector, NDArray[Any] | None]:
+    """Labels as the kernels want them, and the user's own where they are classes."""
+    array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or array.size != n_rows:
+        raise ValueError(
+            f"y must be a vector with one label for each of the {n_rows} rows of X, got shape {array.shape}"
+        )
+    if array.dtype.kind == "f":
+        _check.finite("y", array)
+    if kind == "numbers":
+        try:
+            numbers: Vector = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"y must be numbers for this loss, got dtype {array.dtype}") from None
+        _check.finite("y", numbers)
+        return numbers, None
+    if kind == "two classes" and array.dtype.kind in "buif":
+        # Two numbers are the usual case, and two comparisons are many times cheaper than sorting.
+        low, high = array.min(), array.max()
+        above = array == high
+        if low != high and bool(((array == low) | above).all()):
+            return np.where(above, 1.0, -1.0), np.array([low, high])
+    try:
+        classes, places = np.unique(array, return_inverse=True)
+    except TypeError:
+        raise ValueError("y has labels of different types, which cannot be put in order") from None
+    if len(classes) < 2:
+        raise ValueError(f"y must contain at least two classes, got only {classes[0]!r}")
+    if kind == "two classes":
+        if len(classes) > 2:
+            shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
+            raise ValueError(
+                f"y must contain exactly two classes for this loss, got {len(classes)} ({shown}); "
+                "Softmax takes several classes, Squared and PseudoHuber take numbers"
+            )
+        return places.astype(np.float64) * 2.0 - 1.0, classes
+    return places.astype(np.float64), classes
+
+
+def _weights(sample_weight: Any, n_rows: int) -> tuple[Vector, Indices | None]:
+    """Weights scaled to mean one over the rows that count, and those rows where they are not all."""
+    if sample_weight is None:
+        return np.empty(0), None
+    weights = _check.vector("sample_weight", sample_weight, n_rows)
+    if (weights < 0).any():
+        place = int(np.flatnonzero(weights < 0)[0])
+        raise ValueError(f"sample_weight must be >= 0, got {weights[place]} at position {place}")
+    positive = np.flatnonzero(weights > 0)
+    if positive.size == 0:
+        raise ValueError("sample_weight must have at least one positive entry, got only zeros")
+    weights *= positive.size / weights.sum()
+    return weights, None if positive.size == n_rows else positive

@@ -1,0 +1,125 @@
+"""From what users have (arrays, frames, memory maps, sparse matrices) to `DenseRows` or `SparseRows`.
+
+No copy is made of C-ordered float64 and float32 arrays, of memory maps of that kind, and of the entries of CSR
+matrices. A copy is made, and said in the log at level INFO, of F-ordered arrays, of other number types (to float64), of other
+sparse formats and of 64-bit column indices.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from trsvr.problems.rows import DenseRows, Rows, SparseRows
+
+_log = logging.getLogger("trsvr")
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+def as_rows(X: Any) -> tuple[Rows, int, int]:
+    """Rows, their number and the number of columns; raises ValueError for what is not a matrix of numbers."""
+    if scipy.sparse.issparse(X):
+        return _sparse_rows(X)
+    return _dense_rows(X)
+
+
+def _dense_rows(X: Any) -> tuple[DenseRows, int, int]:
+    array = np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
+    if array.ndim != 2:
+        raise ValueError(f"X must be two-dimensional (rows are samples), got shape {array.shape}")
+    if array.dtype not in _FLOATS:
+        if array.dtype.kind not in "buif":
+            try:
+                array = array.astype(np.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"X must be a matrix of real numbers, got dtype {array.dtype}") from None
+        _log.info("X is copied from %s to float64", array.dtype)
+        array = array.astype(np.float64)
+    if not array.flags.c_contiguous:
+        _log.info("X is copied to C order: its rows are not contiguous")
+        array = np.ascontiguousarray(array)
+    elif not array.flags.aligned:
+        array = array.copy()
+    return DenseRows(_writable_view(array)), *array.shape
+
+
+def _sparse_rows(X: Any) -> tuple[SparseRows, int, int]:
+    if X.ndim != 2:
+        raise ValueError(f"X must be two-dimensional (rows are samples), got shape {X.shape}")
+    if X.dtype.kind not in "buif":
+        raise ValueError(f"X must be a matrix of real numbers, got dtype {X.dtype}")
+    if X.format != "csr":
+        _log.info("X is copied from %s to CSR", X.format)
+        X = X.tocsr()
+    if not X.has_canonical_format:
+        _log.info("X is copied: its column indices are unsorted or repeated")
+        X = X.copy()
+        X.sum_duplicates()
+    rows, columns = X.shape
+    if columns >= 2**32:
+        raise ValueError(f"X must have fewer than 2**32 columns, got {columns}")
+    if X.nnz and (X.indices.min() < 0 or X.indices.max() >= columns):
+        raise ValueError(f"X has a column index outside 0 … {columns - 1}")
+    data = X.data if X.dtype in _FLOATS else X.data.astype(np.float64)
+    # Unsigned indices spare the compiled code a test for negative ones.
+    indices = X.indices.view(np.uint32) if X.indices.dtype == np.int32 else X.indices.astype(np.uint32)
+    compressed = SparseRows(
+        _writable_view(np.ascontiguousarray(data)),
+        _writable_view(np.ascontiguousarray(indices)),
+        np.array(X.indptr, dtype=np.int64),
+    )
+    return compressed, rows, columns
+
+
+class _Interface:
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+        self.owner = array
+
+
+def _writable_view(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory, seen as writable: to Numba a read-only array is another type, which would be compiled anew.
+
+    Kernels never write to the data; a read-only memory map stays protected by the system.
+    """
+    return array if array.flags.writeable else np.asarray(_Interface(array))
+
+
+def first_bad_entry(rows: Rows, i: int) -> tuple[int, float] | None:
+    """Column and value of the first entry of row i that is not finite."""
+    if isinstance(rows, DenseRows):
+        values: NDArray[Any] = rows.values[i]
+        columns: NDArray[Any] = np.arange(values.size)
+    else:
+        piece = slice(rows.indptr[i], rows.indptr[i + 1])
+        values, columns = rows.data[piece], rows.indices[piece]
+    bad = np.flatnonzero(~np.isfinite(values))
+    return (int(columns[bad[0]]), float(values[bad[0]])) if bad.size else None
+
+
+def take_rows(rows: Rows, indices: NDArray[np.int64]) -> Rows:
+    """A copy of the chosen rows."""
+    if isinstance(rows, DenseRows):
+        return DenseRows(rows.values[indices])
+    lengths = rows.indptr[indices + 1] - rows.indptr[indices]
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    places = np.repeat(rows.indptr[indices] - indptr[:-1], lengths) + np.arange(indptr[-1])
+    return SparseRows(rows.data[places], rows.indices[places], indptr)
+
+
+def piece_bounds(rows: Rows, n_rows: int, d: int) -> NDArray[np.int64]:
+    """Where a full pass is cut into pieces that threads share.
+
+    The cut depends on the data alone, so a sum does not depend on the number of threads. A piece is worth some tens of
+    microseconds at least, and its vector of length d a small part of its own cost.
+    """
+    entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+    pieces = int(np.clip(min(entries // (8 * max(d, 1)), entries // 2**16), 1, min(64, n_rows)))
+    if isinstance(rows, DenseRows):
+        return np.linspace(0, n_rows, pieces + 1).astype(np.int64)
+    cuts = np.searchsorted(rows.indptr, np.linspace(0, entries, pieces + 1)[1:-1])
+    return np.concatenate([[0], np.clip(cuts, 0, n_rows), [n_rows]]).astype(np.int64)

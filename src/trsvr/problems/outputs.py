@@ -1,0 +1,176 @@
+"""Kernels of a linear model with K outputs per row: `trsvr.problems.margins` for the softmax loss.
+
+The weights are the flattened p × K matrix, followed by K intercepts where there are any: the K weights of a column lie
+side by side, which suits dense and compressed rows alike. ``margins`` has room for two more rows than the batch, as
+scratch for the slopes of one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from trsvr._compile import record
+from trsvr._vectors import dot
+from trsvr.problems.margins import _AHEAD, Indices
+from trsvr.problems.rows import Vector
+
+
+@record
+class OutputKernels(NamedTuple):
+    """f_i(x) = weight_i · loss(Wᵀx_i + intercepts, y_i) + r(W), x = (W, intercepts)."""
+
+    rows: Any
+    labels: Vector
+    weights: Vector  # empty: every row has weight one
+    loss: Any
+    regularizer: Any
+    columns: int
+    intercept: bool
+    classes: int
+
+    def outputs(self) -> int:
+        """Margins per row."""
+        return self.classes
+
+    def row_margins(self, i: int, x: Vector, out: Vector) -> None:
+        """The K margins of row i at x."""
+        if self.intercept:
+            out[:] = x[self.columns * self.classes :]
+        else:
+            out[:] = 0.0
+        self.rows.dots(i, x, out)
+
+    def scale(self, i: int) -> float:
+        """Weight of row i."""
+        return self.weights[i] if self.weights.size > 0 else 1.0
+
+    def add_row(self, i: int, factors: Vector, out: Vector) -> None:
+        """Add the outer product of (x_i, 1) and the ``factors`` to ``out``."""
+        self.rows.add_outer(i, factors, out)
+        if self.intercept:
+            begin = self.columns * self.classes
+            for k in range(self.classes):
+                out[begin + k] += factors[k]
+
+    # ----------------------------------------------------------------------------- all rows, in pieces
+
+    def sum_rows(self, x: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> float:
+        """Σ over rows begin … end−1 of the losses (returned) and of their gradients (in ``out``)."""
+        out[:] = 0.0
+        total = 0.0
+        slopes = scratch[: self.classes]
+        for i in range(begin, end):
+            self.row_margins(i, x, slopes)
+            total += self.scale(i) * self.loss.value_and_slopes(slopes, self.labels[i])
+            slopes *= self.scale(i)
+            self.add_row(i, slopes, out)
+        return total
+
+    def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
+        """Σ over rows begin … end−1 of the losses' Hessians at x, times v."""
+        out[:] = 0.0
+        margins = scratch[: self.classes]
+        directions = scratch[self.classes : 2 * self.classes]
+        for i in range(begin, end):
+            self.row_margins(i, x, margins)
+            self.row_margins(i, v, directions)
+            self.loss.curvature_product(margins, self.labels[i], directions)
+            directions *= self.scale(i)
+            self.add_row(i, directions, out)
+
+    def add_penalty(self, x: Vector, out: Vector) -> float:
+        """r(W), returned, and its gradient, added to ``out``."""
+        d = self.columns * self.classes
+        total = 0.0
+        for j in range(d):
+            total += self.regularizer.value(x[j], d)
+            out[j] += self.regularizer.slope(x[j], d)
+        return total
+
+    def add_penalty_product(self, x: Vector, v: Vector, out: Vector) -> None:
+        """Add the Hessian of r, times v, to ``out``."""
+        d = self.columns * self.classes
+        for j in range(d):
+            out[j] += self.regularizer.curvature(x[j], d) * v[j]
+
+    # --------------------------------------------------------------------------------- a batch of rows
+
+    def batch_gradient(self, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
+        """Mean gradient of the batch at x, in ``out``; ``margins`` keeps z for the batch's curvature."""
+        d = self.columns * self.classes
+        out[d:] = 0.0
+        for j in range(d):
+            out[j] = self.regularizer.slope(x[j], d)
+        table = margins.reshape(-1, self.classes)
+        slopes = table[batch.size]
+        for k in range(batch.size):
+            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            i = batch[k]
+            self.row_margins(i, x, table[k])
+            slopes[:] = table[k]
+            self.loss.value_and_slopes(slopes, self.labels[i])
+            slopes *= self.scale(i) / batch.size
+            self.add_row(i, slopes, out)
+
+    def gradient_difference(
+        self, x: Vector, y: Vector, batch: Indices, margins: Vector, start: Vector, out: Vector
+    ) -> None:
+        """``start`` + mean over the batch of ∇f_i(x) − ∇f_i(y), in ``out``; ``margins`` keeps z at x."""
+        d = self.columns * self.classes
+        out[d:] = start[d:]
+        for j in range(d):
+            out[j] = start[j] + (self.regularizer.slope(x[j], d) - self.regularizer.slope(y[j], d))
+        table = margins.reshape(-1, self.classes)
+        slopes = table[batch.size]
+        slopes_at_y = table[batch.size + 1]
+        for k in range(batch.size):
+            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            i = batch[k]
+            self.row_margins(i, x, table[k])
+            self.row_margins(i, y, slopes_at_y)
+            slopes[:] = table[k]
+            self.loss.value_and_slopes(slopes, self.labels[i])
+            self.loss.value_and_slopes(slopes_at_y, self.labels[i])
+            for c in range(self.classes):
+                slopes[c] = (slopes[c] - slopes_at_y[c]) * (self.scale(i) / batch.size)
+            self.add_row(i, slopes, out)
+
+    def hessian_product(self, x: Vector, batch: Indices, margins: Vector, v: Vector, out: Vector) -> float:
+        """Mean Hessian of the batch at x, times v, in ``out``; returns vᵀHv. ``margins`` are those at x."""
+        d = self.columns * self.classes
+        out[d:] = 0.0
+        for j in range(d):
+            out[j] = self.regularizer.curvature(x[j], d) * v[j]
+        table = margins.reshape(-1, self.classes)
+        directions = table[batch.size]
+        scratch = table[batch.size + 1]
+        for k in range(batch.size):
+            i = batch[k]
+            self.row_margins(i, v, directions)
+            scratch[:] = table[k]
+            self.loss.curvature_product(scratch, self.labels[i], directions)
+            directions *= self.scale(i) / batch.size
+            self.add_row(i, directions, out)
+        return dot(v, out)
+
+    def gradient_change(self, x: Vector, batch: Indices, margins: Vector, v: Vector, h: float, out: Vector) -> float:
+        """(g(x + hv) − g(x)) / h of the batch's mean gradient g, in ``out``; returns its product with v."""
+        d = self.columns * self.classes
+        out[d:] = 0.0
+        for j in range(d):
+            out[j] = (self.regularizer.slope(x[j] + h * v[j], d) - self.regularizer.slope(x[j], d)) / h
+        table = margins.reshape(-1, self.classes)
+        slopes = table[batch.size]
+        slopes_before = table[batch.size + 1]
+        for k in range(batch.size):
+            i = batch[k]
+            self.row_margins(i, v, slopes)
+            slopes_before[:] = table[k]
+            for c in range(self.classes):
+                slopes[c] = table[k, c] + h * slopes[c]
+            self.loss.value_and_slopes(slopes, self.labels[i])
+            self.loss.value_and_slopes(slopes_before, self.labels[i])
+            for c in range(self.classes):
+                slopes[c] = (slopes[c] - slopes_before[c]) * (self.scale(i) / (batch.size * h))
+            self.add_row(i, slopes, out)
+        return dot(v, out)

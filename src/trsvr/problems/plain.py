@@ -1,0 +1,58 @@
+"""Any finite sum, with the methods that algorithms call on kernels.
+
+The compiled kernels work in place; a user's problem returns arrays. This adapter stands between, so that an algorithm
+is written once. What a compiled batch keeps as margins, it keeps as the gradient of the last batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trsvr._vectors import dot
+from trsvr.problems.margins import Indices
+from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.rows import Vector
+
+
+class PlainKernels:
+    """In-place batch operations over a `FiniteSum`."""
+
+    def __init__(self, problem: FiniteSum) -> None:
+        self.problem = problem
+        self._at_x: Vector | None = None
+
+    def outputs(self) -> int:
+        """Room that a row needs in ``margins``: none."""
+        return 0
+
+    def _gradient(self, x: Vector, batch: Indices) -> Vector:
+        return np.asarray(self.problem.batch_gradient(x, batch), dtype=np.float64)
+
+    def batch_gradient(self, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
+        """Mean gradient of the batch at x."""
+        self._at_x = self._gradient(x, batch)
+        out[:] = self._at_x
+
+    def gradient_difference(
+        self, x: Vector, y: Vector, batch: Indices, margins: Vector, start: Vector, out: Vector
+    ) -> None:
+        """``start`` + mean over the batch of ∇f_i(x) − ∇f_i(y)."""
+        self._at_x = self._gradient(x, batch)
+        out[:] = start + (self._at_x - self._gradient(y, batch))
+
+    def hessian_product(self, x: Vector, batch: Indices, margins: Vector, v: Vector, out: Vector) -> float:
+        """Mean Hessian of the batch at x, times v; returns vᵀHv."""
+        product: Any = self.problem.hessian_product(x, batch, v)  # type: ignore[attr-defined]  # optional member
+        out[:] = product
+        return dot(v, out)
+
+    def gradient_change(self, x: Vector, batch: Indices, margins: Vector, v: Vector, h: float, out: Vector) -> float:
+        """(g(x + hv) − g(x)) / h of the batch's mean gradient g; returns its product with v.
+
+        g(x) is the gradient that an estimator asked for just before, at the same x and batch.
+        """
+        assert self._at_x is not None, "curvature follows a gradient of the same batch"
+        out[:] = (self._gradient(x + h * v, batch) - self._at_x) / h
+        return dot(v, out)

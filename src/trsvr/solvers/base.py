@@ -1,0 +1,114 @@
+"""What the loop in `trsvr.engine` and the algorithms say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._compile import is_record
+from trsvr._vectors import Vector
+from trsvr.problems.margins import Indices
+from trsvr.problems.plain import PlainKernels
+from trsvr.problems.protocol import FiniteSum
+
+
+class EpochRows(Protocol):
+    """The random rows of one epoch, from the loop."""
+
+    def slices(self, batch_size: int, steps: int) -> Iterator[Indices]:
+        """Indices of ``steps`` batches, in slices of whole batches that are short enough to interrupt between."""
+
+
+@dataclass
+class State:
+    """What changes during a run: arrays and numbers, nothing else.
+
+    Attributes
+    ----------
+    x : array
+        The iterate.
+    value, gradient
+        f and ∇f at x, where the loop has just computed them: at the beginning of every epoch for methods with a
+        reference point.
+    memory : record of arrays
+        What the gradient estimator remembers.
+    scalars : dict
+        Numbers of the solver's own.
+    work
+        Scratch; not part of the state.
+    """
+
+    x: Vector
+    memory: Any
+    value: float = float("nan")
+    gradient: Vector = field(default_factory=lambda: np.empty(0))
+    scalars: dict[str, float] = field(default_factory=dict)
+    work: Any = field(default=None, repr=False)
+
+    def record(self) -> dict[str, Any]:
+        """Everything that a later process needs to go on, as a flat record."""
+        arrays = {f"memory.{name}": array for name, array in self.memory._asdict().items()}
+        return {"x": self.x, "value": self.value, "gradient": self.gradient, **arrays, **self.scalars}
+
+
+@dataclass
+class EpochReport:
+    """What one epoch did."""
+
+    steps: int = 0
+    gradient_evaluations: int = 0
+    hessian_products: int = 0
+    alpha: float = float("nan")
+    batch_size: int = 0
+    inner_steps: int = 0
+    radius: float = float("nan")
+    boundary_fraction: float = float("nan")
+    cg_iterations: float = float("nan")
+    negative_curvature: int = 0
+    rejected: int = 0
+    curvature_rows: int = 0
+
+
+class Solver(Protocol):
+    """An algorithm: a frozen configuration; what changes is in the `State`."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether every epoch begins with a full gradient."""
+
+    def check(self, problem: FiniteSum) -> None:
+        """Raise ValueError if this solver cannot run on this problem."""
+
+    def init(self, problem: FiniteSum, x: Vector) -> State:
+        """State before the first epoch."""
+
+    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+        """One epoch: changes the state."""
+
+
+class Access(NamedTuple):
+    """How an algorithm reaches a problem: its kernels, and the rows that indices stand for."""
+
+    kernels: Any
+    problem: Any
+
+    def rows(self, indices: Indices) -> Indices:
+        """Indices as the kernels want them."""
+        return self.problem.rows_of(indices) if is_record(self.kernels) else indices
+
+
+def access(problem: Any, *parts: object) -> Access:
+    """Compiled kernels, where the problem has them and every part can be compiled; plain ones otherwise."""
+    kernels = getattr(problem, "kernels", None)
+    if is_record(kernels) and all(map(is_record, parts)):
+        return Access(kernels, problem)
+    return Access(PlainKernels(problem), problem)
+
+
+def check_batch(problem: FiniteSum, batch_size: Any) -> None:
+    """Refuse a batch larger than the problem."""
+    _check.whole("batch_size", batch_size, at_most=problem.n_samples)

@@ -1,0 +1,178 @@
+"""The laboratory: a stochastic trust-region method from exchangeable parts.
+
+At each step, with a batch I of b rows at the point x:
+
+    ḡ  = gradient estimate                                    `trsvr.parts.gradients`
+    Δ  = radius(‖ḡ‖)                                          `trsvr.parts.radius`
+    p ≈ argmin ḡᵀp + ½ pᵀHp  over  ‖p‖ ≤ Δ                    `trsvr.parts.curvature`, `trsvr.parts.subproblems`
+    x ← x + p
+
+With the SVRG estimator, estimated curvature and Δ = α‖ḡ‖ this is Algorithm 1 of the TRSVR paper (Fang, Zheng &
+Lavaei); the line numbers in the code are that algorithm's. `TRSVR` is a preset.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._compile import compiled_for, record
+from trsvr._vectors import Vector, add_scaled, dot
+from trsvr.parts.curvature import BatchHessian, EstimatedHessian
+from trsvr.parts.gradients import SVRGGradient
+from trsvr.parts.radius import GradientRadius
+from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
+from trsvr.problems.margins import Indices
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch
+
+_BOUNDARY = int(Exit.BOUNDARY)
+_NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
+
+
+@record
+class StepWork(NamedTuple):
+    """Vectors and counts of the inner loop, allocated once per run."""
+
+    gradient: Vector
+    margins: Vector
+    cg: CGWork
+    tally: Vector  # products, steps on the boundary, steps of negative curvature, sum of the radii
+
+    @classmethod
+    def of_size(cls, d: int, batch_size: int, outputs: int) -> StepWork:
+        """New vectors for d parameters and batches of this size."""
+        return cls(np.zeros(d), np.zeros((batch_size + 2) * outputs), CGWork.of_size(d), np.zeros(4))
+
+
+@record
+class Parts(NamedTuple):
+    """The four exchangeable parts."""
+
+    estimator: Any
+    hessian: Any
+    rule: Any
+    subproblem: Any
+
+
+def inner_loop(
+    problem: Any, parts: Parts, memory: Any, x: Vector, indices: Indices, batch_size: int, work: StepWork
+) -> None:
+    """Steps over consecutive batches of ``indices``; changes x, the memory and the tally."""
+    tally = work.tally
+    for begin in range(0, indices.size, batch_size):
+        batch = indices[begin : begin + batch_size]  # line 6
+        parts.estimator.estimate(memory, problem, x, batch, work.margins, work.gradient)  # line 7
+        norm = math.sqrt(dot(work.gradient, work.gradient))
+        radius = parts.rule.radius_for(norm)  # line 8
+        step_scale = parts.hessian.spacing(x)
+        hessian = BatchHessian(parts.hessian, problem, x, batch, work.margins, step_scale)
+        reason, products = parts.subproblem.solve(hessian, work.gradient, norm, radius, work.cg)  # line 9
+        add_scaled(1.0, work.cg.step, x)  # line 10
+        tally[0] += products
+        tally[1] += reason == _BOUNDARY or reason == _NEGATIVE_CURVATURE
+        tally[2] += reason == _NEGATIVE_CURVATURE
+        tally[3] += radius
+
+
+@dataclass(frozen=True)
+class TrustRegionMethod:
+    """Gradient estimator × curvature × radius rule × subproblem solver.
+
+    Parameters
+    ----------
+    gradient : SVRGGradient, PlainGradient or an estimator of your own
+    curvature : EstimatedHessian, ExactHessian, Identity or one of your own
+    radius : GradientRadius or a rule of your own
+    subproblem : SteihaugCG or a solver of your own
+    batch_size : int
+        b, rows per step, drawn uniformly with replacement.
+    inner_steps : int
+        S, steps per epoch; an epoch begins with a full gradient if the estimator needs one.
+    """
+
+    gradient: Any = field(default_factory=SVRGGradient)
+    curvature: Any = field(default_factory=EstimatedHessian)
+    radius: Any = field(default_factory=GradientRadius)
+    subproblem: Any = field(default_factory=SteihaugCG)
+    batch_size: int = 200
+    inner_steps: int = 200
+
+    def __post_init__(self) -> None:
+        _check.whole("batch_size", self.batch_size)
+        _check.whole("inner_steps", self.inner_steps)
+        for name, part, member in (
+            ("gradient", self.gradient, "estimate"),
+            ("curvature", self.curvature, "batch_product"),
+            ("radius", self.radius, "radius_for"),
+            ("subproblem", self.subproblem, "solve"),
+        ):
+            if isinstance(part, type) or not hasattr(part, member):
+                raise ValueError(f"{name} must be a part with a method {member!r}, got {part!r}")
+        if hasattr(self.radius, "alpha"):
+            _check.positive("alpha", self.radius.alpha)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether every epoch begins with a full gradient."""
+        return bool(self.gradient.needs_reference)
+
+    @property
+    def parts(self) -> Parts:
+        """The four parts as one record."""
+        return Parts(self.gradient, self.curvature, self.radius, self.subproblem)
+
+    def check(self, problem: FiniteSum) -> None:
+        """Raise ValueError if the problem lacks something that a part needs."""
+        check_batch(problem, self.batch_size)
+        if getattr(self.curvature, "needs_hessian_product", False) and not hasattr(problem, "hessian_product"):
+            raise ValueError(
+                f"curvature {type(self.curvature).__name__} needs a problem with hessian_product, which "
+                f"{type(problem).__name__} has not; EstimatedHessian works without"
+            )
+
+    def init(self, problem: FiniteSum, x: Vector) -> State:
+        """State before the first epoch."""
+        reached = access(problem, *self.parts)
+        work = StepWork.of_size(x.size, self.batch_size, reached.kernels.outputs())
+        state = State(x=x, memory=self.gradient.memory(x.size), work=work)
+        self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
+        return state
+
+    def _run(self, reached: Access, state: State, indices: Indices) -> None:
+        run = compiled_for(inner_loop, reached.kernels, *self.parts)
+        run(reached.kernels, self.parts, state.memory, state.x, indices, self.batch_size, state.work)
+
+    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+        """One outer iteration."""
+        reached = access(problem, *self.parts)
+        tally = state.work.tally
+        tally[:] = 0.0
+        self.gradient.restart(state.memory, state.x, state.gradient)  # lines 3 and 4
+        steps = 0
+        for indices in rows.slices(self.batch_size, self.inner_steps):  # line 5
+            self._run(reached, state, reached.rows(indices))
+            steps += indices.size // self.batch_size
+        return self.report(steps, tally)
+
+    def report(self, steps: int, tally: Vector) -> EpochReport:
+        """Counts of one epoch."""
+        iterations, boundary, negative, radii = tally
+        per_product = self.curvature.rows_per_product(self.batch_size)
+        products = int(iterations) if per_product else 0
+        return EpochReport(
+            steps=steps,
+            gradient_evaluations=steps * self.gradient.evaluations(self.batch_size) + products * per_product,
+            hessian_products=products,
+            alpha=getattr(self.radius, "alpha", math.nan),
+            batch_size=self.batch_size,
+            inner_steps=steps,
+            radius=radii / max(steps, 1),
+            boundary_fraction=boundary / max(steps, 1),
+            cg_iterations=iterations / max(steps, 1),
+            negative_curvature=int(negative),
+        )
