@@ -3,7 +3,7 @@
 from trsvr import parts, problems
 from trsvr._version import __version__
 from trsvr.engine import Result, Status, minimize
-from trsvr.solvers import SVRG, TRSVR, TrustRegionMethod
+from trsvr.solvers import LBFGS, SAGA, SARAH, SGD, SVRG, TRSVR, Adam, TRish, TrustRegion, TrustRegionMethod
 
 __all__ = [
     "minimize",
@@ -11,6 +11,13 @@ __all__ = [
     "parts",
     "TRSVR",
     "SVRG",
+    "SAGA",
+    "SARAH",
+    "SGD",
+    "Adam",
+    "TrustRegion",
+    "TRish",
+    "LBFGS",
     "TrustRegionMethod",
     "Result",
     "Status",

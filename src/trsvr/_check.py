@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -64,3 +65,19 @@ def vector(name: str, value: Any, length: int | None = None) -> NDArray[np.float
         raise ValueError(f"{name} must have length {length}, got {array.size}")
     finite(name, array)
     return array
+
+
+def free_memory() -> int:
+    """Bytes that this machine has available; a generous guess where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 8 * 2**30
+
+
+def fits_in_memory(size: int, what: str, instead: str) -> None:
+    """Refuse, before anything is allocated, what would not fit."""
+    if size > 0.8 * free_memory():
+        raise ValueError(
+            f"{what} would need {size / 2**30:.1f} GiB, and {free_memory() / 2**30:.1f} GiB are available; {instead}"
+        )

@@ -23,7 +23,6 @@ import inspect
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +31,6 @@ from typing import Any, TypeVar, cast
 
 import llvmlite.binding
 import numba
-import platformdirs
 from numba import types
 from numba.core import event
 from numba.extending import (
@@ -42,6 +40,8 @@ from numba.extending import (
     register_model,
     typeof_impl,
 )
+
+from trsvr._folders import private_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
@@ -69,35 +69,15 @@ def _source_key() -> str:
     return digest.hexdigest()[:20]
 
 
-def _is_private(folder: Path) -> bool:
-    """Whether only this user can have put files there: the cache is loaded with pickle."""
-    if not hasattr(os, "getuid"):
-        return True
-    status = folder.stat()
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
-
-
 @functools.cache
 def cache_folder() -> Path | None:
-    """Folder of the compiled code, private to the user; None where no such folder can be made."""
-    chosen = os.environ.get("TRSVR_CACHE_DIR")
-    candidates = [Path(chosen)] if chosen else [Path(platformdirs.user_cache_dir("trsvr"))]
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    candidates.append(Path(tempfile.gettempdir()) / f"trsvr-{user}")
-    for candidate in candidates:
-        root = candidate / "kernels"
-        folder = root / _source_key()
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            root.chmod(0o700)
-            if not _is_private(folder) or not os.access(folder, os.W_OK):
-                continue
+    """Folder of the compiled code, private to the user (it is loaded with pickle); None where none can be made."""
+    folder = private_folder("kernels", _source_key())
+    if folder is not None:
+        with contextlib.suppress(OSError):
             os.utime(folder)
-            _remove_unused(root)
-        except OSError:
-            continue
-        return folder
-    return None
+            _remove_unused(folder.parent)
+    return folder
 
 
 def _remove_unused(root: Path) -> None:

@@ -54,30 +54,35 @@ class _Run:
     seconds: float = 0.0
     epoch: int = 0
     rows: list[dict[str, float]] = field(default_factory=list)
-    evaluation_seconds: float = 0.0
+    uncharged_seconds: float | None = None
 
     def evaluate(self) -> None:
-        """Full value and gradient at x. What it costs is charged by the caller, if at all."""
+        """Full value and gradient at x, not charged yet."""
         begun = time.perf_counter()
         self.state.value, self.state.gradient = self.problem.value_and_gradient(self.state.x)
-        self.evaluation_seconds = time.perf_counter() - begun
+        self.uncharged_seconds = time.perf_counter() - begun
 
     def charge_evaluation(self) -> None:
-        """The method itself needed the full gradient just computed."""
-        self.gradient_evaluations += self.problem.n_samples
-        self.seconds += self.evaluation_seconds
-        self.evaluation_seconds = 0.0
+        """The method itself needs the last full gradient: it counts, once."""
+        if self.uncharged_seconds is not None:
+            self.gradient_evaluations += self.problem.n_samples
+            self.seconds += self.uncharged_seconds
+            self.uncharged_seconds = None
 
     def run_epoch(self, source: RowSource) -> EpochReport:
         """One epoch of the solver, timed and counted."""
         begun = time.perf_counter()
         report = self.solver.epoch(self.problem, self.state, source)
-        self.seconds += time.perf_counter() - begun
+        self.count(report, time.perf_counter() - begun)
+        return report
+
+    def count(self, report: EpochReport, seconds: float) -> None:
+        """Add what an epoch did to the totals."""
+        self.seconds += seconds
         self.epoch += 1
         self.steps += report.steps
         self.gradient_evaluations += report.gradient_evaluations
         self.hessian_products += report.hessian_products
-        return report
 
     def counts(self) -> dict[str, float]:
         """What has been spent."""
@@ -268,39 +273,72 @@ def _loop(
 ) -> Result:
     state, solver = run.state, run.solver
     best = _Best(state.x.copy(), math.nan, np.full(state.x.size, math.nan), run.has_value)
-    report = EpochReport()
+
+    def look(report: EpochReport) -> Status | None:
+        """At an epoch's end, with value and gradient known: judge, record, show; returns why to stop, if so."""
+        status = test.judge(state.value, state.gradient, run.has_value)
+        if status is not None and status.success and solver.needs_reference and run.epoch:
+            run.charge_evaluation()
+        best.offer(state.x, state.value, state.gradient)
+        row = run.row(report)
+        status = status or limits.reached(row)
+        if status is not None or run.epoch % trace_every == 0:
+            run.rows.append(row)
+            watchers.show(run, best, limits, status)
+        return status
+
     status: Status | None = None
     try:
         run.evaluate()
         test.start(state.gradient, _gradient_at_zero(run, test))
-        while True:
-            status = test.judge(state.value, state.gradient, run.has_value)
-            if status is not None and status.success and solver.needs_reference and run.epoch:
-                run.charge_evaluation()
-            best.offer(state.x, state.value, state.gradient)
-            row = run.row(report)
-            status = status or limits.reached(row)
-            if status is not None or run.epoch % trace_every == 0:
-                run.rows.append(row)
-                watchers.show(run, best, limits, status)
-            if status is not None:
-                break
-            if solver.needs_reference:
-                run.charge_evaluation()
-            while True:
-                source.begin(run.epoch, math.inf if limits.seconds is None else limits.seconds - run.seconds)
-                report = run.run_epoch(source)
-                # Methods that need no full gradient get one only for a row of the trace.
-                if solver.needs_reference or run.epoch % trace_every == 0 or limits.reached(run.counts()):
-                    break
-            run.evaluate()
-            if test.active and not solver.needs_reference:
-                run.charge_evaluation()
+        status = look(EpochReport())
+        if status is None and hasattr(solver, "drive"):
+            status = _driven(run, look)
+        while status is None:
+            status = look(_next_epoch(run, limits, test, source, trace_every))
     except StopIteration:
         status = Status.CALLBACK
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     return run.result(best, status)
+
+
+def _next_epoch(run: _Run, limits: Limits, test: GradientTest, source: RowSource, trace_every: int) -> EpochReport:
+    """Epochs up to the next one that is looked at, and the full gradient there."""
+    solver = run.solver
+    judge = getattr(solver, "judge", None)
+    if solver.needs_reference:
+        run.charge_evaluation()
+    while True:
+        source.begin(run.epoch, math.inf if limits.seconds is None else limits.seconds - run.seconds)
+        report = run.run_epoch(source)
+        # Methods that need no full gradient get one only for a row of the trace.
+        if solver.needs_reference or run.epoch % trace_every == 0 or limits.reached(run.counts()):
+            break
+    run.evaluate()
+    if judge is not None or (test.active and not solver.needs_reference):
+        run.charge_evaluation()
+    if judge is not None:
+        judge(run.state, report)
+    return report
+
+
+def _driven(run: _Run, look: Callable[[EpochReport], Status | None]) -> Status:
+    """A solver with a loop of its own, which reports after every iteration."""
+    run.charge_evaluation()
+    status: Status | None = None
+    begun = time.perf_counter()
+
+    def report_epoch(report: EpochReport) -> bool:
+        nonlocal status, begun
+        run.count(report, time.perf_counter() - begun)
+        status = look(report)
+        begun = time.perf_counter()
+        return status is not None
+
+    run.solver.drive(run.problem, run.state, report_epoch)  # type: ignore[attr-defined]  # an optional member
+    # It ended by itself: no step could be found that still lowers the value.
+    return status or Status.ROUNDING_FLOOR
 
 
 def _gradient_at_zero(run: _Run, test: GradientTest) -> Vector:

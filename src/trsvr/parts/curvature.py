@@ -51,6 +51,39 @@ class Identity(NamedTuple):
 
 
 @record
+class NoCurvature(NamedTuple):
+    """H = 0: the step goes along −ḡ to the boundary, however long the radius is."""
+
+    @property
+    def needs_hessian_product(self) -> bool:
+        """Whether the problem must have products of its own."""
+        return False
+
+    def rows_per_product(self, batch_size: int) -> int:
+        """Component gradients a product counts: none."""
+        return 0
+
+    def spacing(self, x: Vector) -> float:
+        """Nothing to prepare."""
+        return 0.0
+
+    def batch_product(
+        self,
+        problem: Any,
+        x: Vector,
+        batch: Indices,
+        margins: Vector,
+        spacing: float,
+        v: Vector,
+        squared_norm: float,
+        out: Vector,
+    ) -> float:
+        """Zero."""
+        out[:] = 0.0
+        return 0.0
+
+
+@record
 class ExactHessian(NamedTuple):
     """H v = (1/b) Σ ∇²f_i(x) v from the problem's own formula."""
 

@@ -130,7 +130,7 @@ def steihaug_cg(
             length = _length_to_boundary(zz, zd, dd, radius)
             add_scaled(length, direction, step)
             add_scaled(length, product, residual)
-            return (_NEGATIVE_CURVATURE if falls_forever else _BOUNDARY), iteration
+            return (_BOUNDARY if curvature >= 0.0 else _NEGATIVE_CURVATURE), iteration
         rr_before = rr
         rr, zz, zr, zd, rd = _advance(length, direction, product, step, residual)
         if math.sqrt(rr) <= tolerance:
@@ -152,3 +152,68 @@ class SteihaugCG(NamedTuple):
         """Leave the step in ``work.step``; returns the `Exit` and the number of products."""
         tolerance = min(0.5, math.sqrt(norm)) * norm
         return steihaug_cg(hessian, gradient, radius, tolerance, self.max_iterations, work)
+
+
+class DenseSubproblem:
+    """The global minimiser over the region, for small d (Moré & Sorensen 1983).
+
+    Forms H by d products and takes its eigenvalues λ and eigenvectors Q: p = −(H + νI)⁻¹ḡ with the smallest ν ≥ 0 that
+    makes H + νI positive semidefinite and ‖p‖ ≤ Δ. Not compiled: algorithms with it run in plain Python.
+    """
+
+    def __init__(self, largest: int = 500) -> None:
+        self.largest = largest
+
+    def solve(self, hessian: Any, gradient: Vector, norm: float, radius: float, work: CGWork) -> tuple[int, int]:
+        """Leave the step in ``work.step``; returns the `Exit` and the number of products."""
+        d = gradient.size
+        if d > self.largest:
+            raise ValueError(
+                f"subproblem DenseSubproblem forms a {d} x {d} matrix, at most {self.largest}; SteihaugCG needs none"
+            )
+        matrix = np.empty((d, d))
+        for j in range(d):
+            unit = np.zeros(d)
+            unit[j] = 1.0
+            hessian.product(unit, 1.0, matrix[j])
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        step, inside = _more_sorensen(values, vectors.T @ gradient, norm, radius)
+        work.step[:] = vectors @ step
+        work.residual[:] = gradient + matrix.T @ work.step
+        if inside:
+            return _TOLERANCE, d
+        return (_NEGATIVE_CURVATURE if values[0] < 0.0 else _BOUNDARY), d
+
+
+def _more_sorensen(values: Vector, g: Vector, norm: float, radius: float) -> tuple[Vector, bool]:
+    """The minimiser in the basis of the eigenvectors, and whether it lies inside the region."""
+    if norm == 0.0 and values[0] >= 0.0:
+        return np.zeros_like(g), True
+    if values[0] > 0.0:
+        newton = -g / values
+        if np.linalg.norm(newton) <= radius:
+            return newton, True
+    lowest = max(0.0, -values[0])
+
+    def length(shift: float) -> float:
+        return float(np.linalg.norm(g / (values + shift)))
+
+    # The hard case: ḡ has no part along the lowest eigenvectors, and the step at the lowest shift ends inside.
+    singular = values + lowest <= 1e-14 * max(abs(values[0]), abs(values[-1]), 1e-300)
+    if not np.abs(g[singular]).max(initial=0.0) > 1e-14 * norm:
+        step = np.where(singular, 0.0, -g / np.where(singular, 1.0, values + lowest))
+        if np.linalg.norm(step) <= radius:
+            step[0] += np.sqrt(max(radius**2 - float(step @ step), 0.0))
+            return step, False
+    low, high = lowest, lowest + norm / radius
+    while length(high) > radius:
+        high = lowest + 2.0 * (high - lowest)
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        if length(middle) > radius:
+            low = middle
+        else:
+            high = middle
+    return -g / (values + high), False

@@ -226,7 +226,7 @@ class LinearModel:
 
         _threads.run(here, lambda: run(*arguments(ticket, pieces)), pieces, abandon)
 
-    def warm_up(self) -> None:
+    def warm_up(self, products: bool = False) -> None:
         """Compile (or load) what full passes need, so that a clock started afterwards does not see it."""
         kernels, bounds, x = self.kernels, self._bounds, np.zeros(self.n_parameters)
         nothing_left = np.full(1, bounds.size, dtype=np.int64)
@@ -234,6 +234,9 @@ class LinearModel:
         parts[:] = 0.0
         compiled_for(_gradient_pieces, kernels)(kernels, x, bounds, nothing_left, totals, parts, 1)
         compiled_for(_finish_gradient, kernels)(kernels, x, self.n_samples, parts, np.empty_like(x))
+        if products:
+            compiled_for(_product_pieces, kernels)(kernels, x, x, bounds, nothing_left, parts, 1)
+            compiled_for(_finish_product, kernels)(kernels, x, x, self.n_samples, parts, np.empty_like(x))
         self._spare_parts.append(parts)
 
     def _borrow_parts(self) -> NDArray[np.float64]:

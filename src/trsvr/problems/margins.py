@@ -188,3 +188,39 @@ class MarginKernels(NamedTuple):
             along += coefficient * t
             self.add_row(i, coefficient, out)
         return along
+
+    # ---------------------------------------------------------------------------- a table of slopes, one per row
+
+    def fill_table(self, x: Vector, n: int, table: Vector, average: Vector) -> None:
+        """Slope of every row at x, in ``table``, and the mean gradient of the losses, in ``average``."""
+        average[:] = 0.0
+        for i in range(self.labels.size):
+            slope = self.scale(i) * self.loss.slope(self.margin(i, x), self.labels[i])
+            table[i] = slope
+            self.add_row(i, slope / n, average)
+
+    def table_difference(
+        self, x: Vector, n: int, batch: Indices, margins: Vector, table: Vector, average: Vector, out: Vector
+    ) -> None:
+        """``average`` + mean over the batch of new minus tabled loss gradients + ∇r(x), in ``out``.
+
+        Then the new slopes take their places in the table and its average. A row that stands twice in the batch
+        changes them once.
+        """
+        d = self.columns
+        for j in range(d):
+            out[j] = average[j] + self.regularizer.slope(x[j], d)
+        if self.intercept:
+            out[d] = average[d]
+        share = 1.0 / batch.size
+        for k in range(batch.size):
+            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            i = batch[k]
+            margins[k] = self.margin(i, x)
+            slope = self.scale(i) * self.loss.slope(margins[k], self.labels[i])
+            self.add_row(i, share * (slope - table[i]), out)
+        for k in range(batch.size):
+            i = batch[k]
+            slope = self.scale(i) * self.loss.slope(margins[k], self.labels[i])
+            self.add_row(i, (slope - table[i]) / n, average)
+            table[i] = slope

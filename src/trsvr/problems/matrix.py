@@ -1,8 +1,8 @@
 """From what users have (arrays, frames, memory maps, sparse matrices) to `DenseRows` or `SparseRows`.
 
 No copy is made of C-ordered float64 and float32 arrays, of memory maps of that kind, and of the entries of CSR
-matrices. A copy is made, and said in the log at level INFO, of F-ordered arrays, of other number types (to float64), of other
-sparse formats and of 64-bit column indices.
+matrices. A copy is made, and said in the log at level INFO, of F-ordered arrays, of other number types (to float64),
+of other sparse formats and of 64-bit column indices.
 """
 
 from __future__ import annotations

@@ -174,3 +174,58 @@ class OutputKernels(NamedTuple):
                 slopes[c] = (slopes[c] - slopes_before[c]) * (self.scale(i) / (batch.size * h))
             self.add_row(i, slopes, out)
         return dot(v, out)
+
+    # ---------------------------------------------------------------------------- a table of slopes, K per row
+
+    def row_slopes(self, i: int, margins: Vector, out: Vector) -> None:
+        """Weighted slopes of row i from its margins."""
+        out[:] = margins
+        self.loss.value_and_slopes(out, self.labels[i])
+        for k in range(self.classes):
+            out[k] *= self.scale(i)
+
+    def fill_table(self, x: Vector, n: int, table: Vector, average: Vector) -> None:
+        """Slopes of every row at x, in ``table``, and the mean gradient of the losses, in ``average``."""
+        average[:] = 0.0
+        slopes_of = table.reshape(-1, self.classes)
+        for i in range(self.labels.size):
+            slopes = slopes_of[i]
+            self.row_margins(i, x, slopes)
+            self.loss.value_and_slopes(slopes, self.labels[i])
+            for k in range(self.classes):
+                slopes[k] *= self.scale(i)
+            self.add_row(i, slopes, average)
+        for j in range(average.size):
+            average[j] /= n
+
+    def table_difference(
+        self, x: Vector, n: int, batch: Indices, margins: Vector, table: Vector, average: Vector, out: Vector
+    ) -> None:
+        """``average`` + mean over the batch of new minus tabled loss gradients + ∇r(x), in ``out``.
+
+        Then the new slopes take their places in the table and its average. A row that stands twice in the batch
+        changes them once.
+        """
+        d = self.columns * self.classes
+        out[:] = average
+        for j in range(d):
+            out[j] += self.regularizer.slope(x[j], d)
+        rows_of = margins.reshape(-1, self.classes)
+        slopes = rows_of[batch.size]
+        slopes_of = table.reshape(-1, self.classes)
+        for k in range(batch.size):
+            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            i = batch[k]
+            self.row_margins(i, x, rows_of[k])
+            self.row_slopes(i, rows_of[k], slopes)
+            for c in range(self.classes):
+                slopes[c] = (slopes[c] - slopes_of[i, c]) / batch.size
+            self.add_row(i, slopes, out)
+        for k in range(batch.size):
+            i = batch[k]
+            self.row_slopes(i, rows_of[k], slopes)
+            for c in range(self.classes):
+                new = slopes[c]
+                slopes[c] = (new - slopes_of[i, c]) / n
+                slopes_of[i, c] = new
+            self.add_row(i, slopes, average)

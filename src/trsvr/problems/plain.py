@@ -56,3 +56,24 @@ class PlainKernels:
         assert self._at_x is not None, "curvature follows a gradient of the same batch"
         out[:] = (self._gradient(x + h * v, batch) - self._at_x) / h
         return dot(v, out)
+
+    def fill_table(self, x: Vector, n: int, table: Vector, average: Vector) -> None:
+        """∇f_i(x) of every i, in the rows of ``table``, and their mean, in ``average``."""
+        gradients = table.reshape(n, -1)
+        for i in range(n):
+            gradients[i] = self._gradient(x, np.array([i]))
+        average[:] = gradients.mean(axis=0)
+
+    def table_difference(
+        self, x: Vector, n: int, batch: Indices, margins: Vector, table: Vector, average: Vector, out: Vector
+    ) -> None:
+        """``average`` + mean over the batch of ∇f_i(x) minus the tabled gradients; then the table is renewed."""
+        gradients = table.reshape(n, -1)
+        distinct, counts = np.unique(batch, return_counts=True)
+        new = np.array([self._gradient(x, np.array([i])) for i in distinct])
+        shares = counts / batch.size
+        self._at_x = shares @ new
+        change = new - gradients[distinct]
+        out[:] = average + shares @ change
+        average += change.sum(axis=0) / n
+        gradients[distinct] = new

@@ -1,7 +1,41 @@
 """The algorithms, one file each, made from `trsvr.parts`."""
 
+from typing import Any
+
+from trsvr.solvers.adam import Adam
+from trsvr.solvers.lbfgs import LBFGS
+from trsvr.solvers.saga import SAGA
+from trsvr.solvers.sarah import SARAH
+from trsvr.solvers.sgd import SGD
 from trsvr.solvers.svrg import SVRG
+from trsvr.solvers.trish import TRish
 from trsvr.solvers.trsvr import TRSVR
+from trsvr.solvers.trust_region import TrustRegion
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
-__all__ = ["TRSVR", "SVRG", "TrustRegionMethod"]
+#: Names for the command line.
+BY_NAME: dict[str, Any] = {
+    "trsvr": TRSVR,
+    "svrg": SVRG,
+    "saga": SAGA,
+    "sarah": SARAH,
+    "sgd": SGD,
+    "adam": Adam,
+    "trust-region": TrustRegion,
+    "trish": TRish,
+    "lbfgs": LBFGS,
+}
+
+__all__ = [
+    "TRSVR",
+    "SVRG",
+    "SAGA",
+    "SARAH",
+    "SGD",
+    "Adam",
+    "TrustRegion",
+    "TRish",
+    "LBFGS",
+    "TrustRegionMethod",
+    "BY_NAME",
+]

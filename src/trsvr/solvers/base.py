@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from trsvr import _check
-from trsvr._compile import is_record
+from trsvr._compile import compiled_for, is_record
 from trsvr._vectors import Vector
 from trsvr.problems.margins import Indices
 from trsvr.problems.plain import PlainKernels
@@ -74,7 +74,11 @@ class EpochReport:
 
 
 class Solver(Protocol):
-    """An algorithm: a frozen configuration; what changes is in the `State`."""
+    """An algorithm: a frozen configuration; what changes is in the `State`.
+
+    A solver may also have ``judge(state, report)``, called when value and gradient at the epoch's end are known, which
+    may go back to where the epoch began; or ``drive(problem, state, report_epoch)``, if its loop is not ours.
+    """
 
     @property
     def needs_reference(self) -> bool:
@@ -112,3 +116,23 @@ def access(problem: Any, *parts: object) -> Access:
 def check_batch(problem: FiniteSum, batch_size: Any) -> None:
     """Refuse a batch larger than the problem."""
     _check.whole("batch_size", batch_size, at_most=problem.n_samples)
+
+
+def _fill(kernels: Any, estimator: Any, memory: Any, x: Vector) -> None:
+    estimator.fill(memory, kernels, x)
+
+
+def warm_up_table(kernels: Any, estimator: Any, state: State) -> None:
+    """Compile that pass, on no rows."""
+    if hasattr(estimator, "fill") and is_record(kernels) and is_record(estimator):
+        no_rows = kernels._replace(labels=kernels.labels[:0])
+        compiled_for(_fill, no_rows, estimator)(no_rows, estimator, state.memory, state.x)
+        state.memory.filled[0] = 0.0
+
+
+def fill_table(kernels: Any, estimator: Any, state: State) -> bool:
+    """The counted pass that a table of gradients begins with; returns whether it was due."""
+    if not hasattr(estimator, "fill") or state.memory.filled[0]:
+        return False
+    compiled_for(_fill, kernels, estimator)(kernels, estimator, state.memory, state.x)
+    return True

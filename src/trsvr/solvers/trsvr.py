@@ -19,7 +19,7 @@ from functools import cached_property
 from trsvr import _check
 from trsvr._vectors import Vector
 from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity
-from trsvr.parts.gradients import PlainGradient, SVRGGradient
+from trsvr.parts.gradients import PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius
 from trsvr.parts.subproblems import SteihaugCG
 from trsvr.problems.protocol import FiniteSum
@@ -27,7 +27,7 @@ from trsvr.solvers.base import EpochReport, EpochRows, State
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
-_GRADIENTS = {"svrg": SVRGGradient, "plain": PlainGradient}
+_GRADIENTS = {"svrg": SVRGGradient, "sarah": SARAHGradient, "saga": SAGAGradient, "plain": PlainGradient}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TRSVR:
         which for α ≤ 1 is SVRG).
     max_cg : int
         Conjugate-gradient iterations per step at most.
-    gradient : {"svrg", "plain"}
+    gradient : {"svrg", "sarah", "saga", "plain"}
         Gradient estimator; the paper's is "svrg".
     """
 

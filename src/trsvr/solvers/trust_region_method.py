@@ -8,13 +8,15 @@ At each step, with a batch I of b rows at the point x:
     x ← x + p
 
 With the SVRG estimator, estimated curvature and Δ = α‖ḡ‖ this is Algorithm 1 of the TRSVR paper (Fang, Zheng &
-Lavaei); the line numbers in the code are that algorithm's. `TRSVR` is a preset.
+Lavaei); the line numbers in the code are that algorithm's. `TRSVR` and `TRish` are presets.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +24,14 @@ import numpy as np
 from trsvr import _check
 from trsvr._compile import compiled_for, record
 from trsvr._vectors import Vector, add_scaled, dot
-from trsvr.parts.curvature import BatchHessian, EstimatedHessian
-from trsvr.parts.gradients import SVRGGradient
-from trsvr.parts.radius import GradientRadius
+from trsvr.parts.curvature import BatchHessian, EstimatedHessian, ExactHessian
+from trsvr.parts.gradients import FullGradient, SVRGGradient
+from trsvr.parts.radius import GradientRadius, RatioTest
 from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch
+from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch, fill_table, warm_up_table
+from trsvr.solvers.trust_region import TrustRegion
 
 _BOUNDARY = int(Exit.BOUNDARY)
 _NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
@@ -85,14 +88,19 @@ class TrustRegionMethod:
 
     Parameters
     ----------
-    gradient : SVRGGradient, PlainGradient or an estimator of your own
-    curvature : EstimatedHessian, ExactHessian, Identity or one of your own
-    radius : GradientRadius or a rule of your own
-    subproblem : SteihaugCG or a solver of your own
+    gradient : SVRGGradient, SARAHGradient, SAGAGradient, PlainGradient or an estimator of your own
+    curvature : EstimatedHessian, ExactHessian, Identity, NoCurvature or one of your own
+    radius : GradientRadius, TRishRadius or a rule of your own
+    subproblem : SteihaugCG, DenseSubproblem or a solver of your own
     batch_size : int
         b, rows per step, drawn uniformly with replacement.
-    inner_steps : int
-        S, steps per epoch; an epoch begins with a full gradient if the estimator needs one.
+    inner_steps : int or "auto"
+        S, steps per epoch; an epoch begins with a full gradient if the estimator needs one. "auto" is ⌈N/b⌉.
+
+    Notes
+    -----
+    `RatioTest` compares function values of whole steps, so it goes with `FullGradient`, and both go together: that is
+    the classic method, `trsvr.TrustRegion`, which this class then runs.
     """
 
     gradient: Any = field(default_factory=SVRGGradient)
@@ -100,21 +108,47 @@ class TrustRegionMethod:
     radius: Any = field(default_factory=GradientRadius)
     subproblem: Any = field(default_factory=SteihaugCG)
     batch_size: int = 200
-    inner_steps: int = 200
+    inner_steps: int | str = 200
 
     def __post_init__(self) -> None:
         _check.whole("batch_size", self.batch_size)
-        _check.whole("inner_steps", self.inner_steps)
+        if self.inner_steps != "auto":
+            _check.whole("inner_steps", self.inner_steps)
         for name, part, member in (
             ("gradient", self.gradient, "estimate"),
             ("curvature", self.curvature, "batch_product"),
-            ("radius", self.radius, "radius_for"),
+            ("radius", self.radius, "accepts" if isinstance(self.radius, RatioTest) else "radius_for"),
             ("subproblem", self.subproblem, "solve"),
         ):
             if isinstance(part, type) or not hasattr(part, member):
                 raise ValueError(f"{name} must be a part with a method {member!r}, got {part!r}")
         if hasattr(self.radius, "alpha"):
             _check.positive("alpha", self.radius.alpha)
+        if isinstance(self.radius, RatioTest) != isinstance(self.gradient, FullGradient):
+            raise ValueError(
+                f"radius {type(self.radius).__name__} and gradient {type(self.gradient).__name__} do not go together: "
+                "RatioTest needs the full gradient and value of every trial point, which only FullGradient gives, and "
+                "FullGradient has no use for a batch; PlainGradient with batch_size=N takes any other radius"
+            )
+
+    @cached_property
+    def classic(self) -> TrustRegion | None:
+        """The classic method, if that is what the parts make."""
+        if not isinstance(self.radius, RatioTest):
+            return None
+        kinds = {ExactHessian: "exact", EstimatedHessian: "estimated"}
+        if type(self.curvature) not in kinds or not isinstance(self.subproblem, SteihaugCG):
+            raise ValueError(
+                "radius RatioTest needs curvature ExactHessian or EstimatedHessian and subproblem SteihaugCG, "
+                f"got {self.curvature!r} and {self.subproblem!r}"
+            )
+        return TrustRegion(*self.radius, hessian=kinds[type(self.curvature)], max_cg=self.subproblem.max_iterations)
+
+    def steps_per_epoch(self, problem: FiniteSum) -> int:
+        """S."""
+        if self.inner_steps == "auto":
+            return math.ceil(problem.n_samples / self.batch_size)
+        return int(self.inner_steps)
 
     @property
     def needs_reference(self) -> bool:
@@ -128,6 +162,9 @@ class TrustRegionMethod:
 
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if the problem lacks something that a part needs."""
+        if self.classic is not None:
+            self.classic.check(problem)
+            return
         check_batch(problem, self.batch_size)
         if getattr(self.curvature, "needs_hessian_product", False) and not hasattr(problem, "hessian_product"):
             raise ValueError(
@@ -137,10 +174,13 @@ class TrustRegionMethod:
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first epoch."""
+        if self.classic is not None:
+            return self.classic.init(problem, x)
         reached = access(problem, *self.parts)
         work = StepWork.of_size(x.size, self.batch_size, reached.kernels.outputs())
-        state = State(x=x, memory=self.gradient.memory(x.size), work=work)
+        state = State(x=x, memory=self.gradient.memory(problem), work=work)
         self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
+        warm_up_table(reached.kernels, self.gradient, state)
         return state
 
     def _run(self, reached: Access, state: State, indices: Indices) -> None:
@@ -149,18 +189,27 @@ class TrustRegionMethod:
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """One outer iteration."""
+        if self.classic is not None:
+            return self.classic.epoch(problem, state, rows)
         reached = access(problem, *self.parts)
         tally = state.work.tally
         tally[:] = 0.0
+        filled = fill_table(reached.kernels, self.gradient, state)
         self.gradient.restart(state.memory, state.x, state.gradient)  # lines 3 and 4
         steps = 0
-        for indices in rows.slices(self.batch_size, self.inner_steps):  # line 5
+        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem)):  # line 5
             self._run(reached, state, reached.rows(indices))
             steps += indices.size // self.batch_size
-        return self.report(steps, tally)
+        report = self._report(steps, tally)
+        report.gradient_evaluations += problem.n_samples if filled else 0
+        return report
 
-    def report(self, steps: int, tally: Vector) -> EpochReport:
-        """Counts of one epoch."""
+    @property
+    def judge(self) -> Callable[[State, EpochReport], None] | None:
+        """The acceptance test of the classic method; all others take every step."""
+        return None if self.classic is None else self.classic.judge
+
+    def _report(self, steps: int, tally: Vector) -> EpochReport:
         iterations, boundary, negative, radii = tally
         per_product = self.curvature.rows_per_product(self.batch_size)
         products = int(iterations) if per_product else 0

@@ -1,0 +1,38 @@
+# Two commands: `make demo` shows what the library does, `make test` checks that it does it.
+# Both begin from nothing but Python 3.11 (or newer) and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: demo test lint types unit bench clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.user: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[cli,plot]"
+	touch $@
+
+$(VENV)/.developer: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/.user
+	$(BIN)/trsvr compare synthetic --methods trsvr-esth,trsvr-id,svrg --paper --out demo
+
+test: lint types unit
+
+lint: $(VENV)/.developer
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
+
+types: $(VENV)/.developer
+	$(BIN)/mypy
+
+unit: $(VENV)/.developer
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

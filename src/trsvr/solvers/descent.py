@@ -1,0 +1,120 @@
+"""Descent along a gradient estimate: the loop that SVRG, SARAH and SAGA share.
+
+    x ← x − step · estimate
+
+What tells them apart is the estimator, and each one's file says what that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._compile import compiled_for, record
+from trsvr._vectors import Vector, add_scaled
+from trsvr.problems.margins import Indices
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers import lazy
+from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch, fill_table, warm_up_table
+
+
+@record
+class DescentWork(NamedTuple):
+    """Scratch of the loop."""
+
+    margins: Vector
+    gradient: Vector
+
+
+def descent_steps(
+    problem: Any,
+    estimator: Any,
+    memory: Any,
+    x: Vector,
+    indices: Indices,
+    batch_size: int,
+    step: float,
+    work: DescentWork,
+) -> None:
+    """Steps over consecutive batches of ``indices``; changes x and the memory."""
+    for begin in range(0, indices.size, batch_size):
+        batch = indices[begin : begin + batch_size]
+        estimator.estimate(memory, problem, x, batch, work.margins, work.gradient)
+        add_scaled(-step, work.gradient, x)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """What the three methods have in common."""
+
+    step: float | str = "auto"
+    batch_size: int = 1
+
+    #: the estimator, and the steps on sparse rows that are its own
+    estimator: ClassVar[Any]
+    sparse_steps: ClassVar[Callable[..., None]]
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.step != "auto":
+            _check.positive("step", self.step)
+        _check.whole("batch_size", self.batch_size)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether every epoch begins with a full gradient."""
+        return bool(self.estimator.needs_reference)
+
+    def steps_per_epoch(self, problem: FiniteSum) -> int:
+        """⌈N/b⌉, unless the method has an inner loop of its own length."""
+        return math.ceil(problem.n_samples / self.batch_size)
+
+    def check(self, problem: FiniteSum) -> None:
+        """Raise ValueError if this cannot run on the problem."""
+        check_batch(problem, self.batch_size)
+
+    def init(self, problem: FiniteSum, x: Vector) -> State:
+        """State before the first epoch; an automatic step is fixed here."""
+        if self.step == "auto":
+            from trsvr.theory import recommended_step  # only the automatic step needs the theory
+
+            step = recommended_step(problem, self.name)
+        else:
+            step = float(self.step)
+        reached = access(problem)
+        margins = np.zeros((self.batch_size + 2) * reached.kernels.outputs())
+        work: Any = DescentWork(margins, np.zeros(x.size))
+        if lazy.applies(reached.kernels, self.batch_size, step):
+            work = (margins, lazy.LazyWork.for_step(x.size, step, reached.kernels.regularizer.strength))
+        state = State(x=x, memory=self.estimator.memory(problem), scalars={"step": step}, work=work)
+        self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
+        warm_up_table(reached.kernels, self.estimator, state)
+        return state
+
+    def _run(self, reached: Access, state: State, indices: Indices) -> None:
+        kernels, step = reached.kernels, state.scalars["step"]
+        if isinstance(state.work, DescentWork):
+            run = compiled_for(descent_steps, kernels)
+            run(kernels, self.estimator, state.memory, state.x, indices, self.batch_size, step, state.work)
+        else:
+            run = compiled_for(type(self).sparse_steps, kernels)
+            run(kernels, state.memory, state.x, indices, self.batch_size, step, *state.work)
+
+    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+        """One epoch."""
+        reached = access(problem)
+        report = EpochReport(batch_size=self.batch_size)
+        if fill_table(reached.kernels, self.estimator, state):
+            report.gradient_evaluations += problem.n_samples
+        self.estimator.restart(state.memory, state.x, state.gradient)
+        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem)):
+            self._run(reached, state, reached.rows(indices))
+            report.steps += indices.size // self.batch_size
+        report.gradient_evaluations += report.steps * self.estimator.evaluations(self.batch_size)
+        report.inner_steps = report.steps
+        return report

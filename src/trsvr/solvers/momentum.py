@@ -1,0 +1,69 @@
+"""What SGD and Adam share: plain batch gradients, and an epoch of ⌈N/b⌉ steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._compile import compiled_for, record
+from trsvr._vectors import Vector
+from trsvr.parts.schedules import SCHEDULES
+from trsvr.problems.margins import Indices
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import EpochReport, EpochRows, State, access, check_batch
+
+
+@record
+class Moments(NamedTuple):
+    """Running means of the gradient (and of its square), and the number of steps made."""
+
+    mean: Vector
+    square: Vector
+    steps: Vector
+
+    @classmethod
+    def of_size(cls, d: int, with_square: bool) -> Moments:
+        """Zero moments."""
+        return cls(np.zeros(d), np.zeros(d if with_square else 0), np.zeros(1))
+
+
+def checked_schedule(schedule: Any) -> Any:
+    """A schedule from its name or as it is."""
+    if isinstance(schedule, str):
+        return SCHEDULES[_check.one_of("schedule", schedule, SCHEDULES)]()
+    if isinstance(schedule, type) or not hasattr(schedule, "factor"):
+        raise ValueError(
+            f"schedule must be one of {', '.join(map(repr, SCHEDULES))} or have factor(epochs), got {schedule!r}"
+        )
+    return record(type(schedule)) and schedule if hasattr(schedule, "_fields") else schedule
+
+
+def run_epoch(
+    solver: Any, steps: Any, settings: tuple[Any, ...], problem: FiniteSum, state: State, rows: EpochRows | None
+) -> EpochReport:
+    """⌈N/b⌉ steps of the compiled function ``steps``; none, to compile it, without rows."""
+    reached = access(problem, *(setting for setting in settings if not isinstance(setting, float)))
+    run = compiled_for(steps, reached.kernels)
+    b, per_epoch = solver.batch_size, math.ceil(problem.n_samples / solver.batch_size)
+
+    def go(indices: Indices) -> None:
+        run(reached.kernels, state.memory, state.x, indices, b, float(per_epoch), settings, *state.work)
+
+    if rows is None:
+        go(np.empty(0, dtype=np.int64))
+        return EpochReport()
+    done = 0
+    for indices in rows.slices(b, per_epoch):
+        go(reached.rows(indices))
+        done += indices.size // b
+    return EpochReport(steps=done, gradient_evaluations=done * b, batch_size=b, inner_steps=done)
+
+
+def new_state(solver: Any, problem: FiniteSum, x: Vector, with_square: bool) -> State:
+    """State before the first epoch."""
+    check_batch(problem, solver.batch_size)
+    room = (solver.batch_size + 2) * access(problem).kernels.outputs()
+    return State(x=x, memory=Moments.of_size(x.size, with_square), work=(np.zeros(room), np.zeros(x.size)))

@@ -1,0 +1,50 @@
+"""SARAH: descent along a recursive gradient estimate (Nguyen, Liu, Scheinberg & Takáč 2017).
+
+Outer iteration: v = ∇f(x), x ← x − step · v. Then, with a batch I of b rows and x₋ the point before x:
+
+    v ← (1/b) Σ_{i∈I} (∇f_i(x) − ∇f_i(x₋)) + v
+    x ← x − step · v
+
+Every step counts 2b, the first one too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trsvr import _check
+from trsvr.parts.gradients import SARAHGradient
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers import lazy
+from trsvr.solvers.descent import Descent
+
+
+@dataclass(frozen=True)
+class SARAH(Descent):
+    """Stochastic recursive gradient.
+
+    Parameters
+    ----------
+    step : float or "auto"
+        Step size; "auto" is the one of `trsvr.theory.recommended_step`.
+    batch_size : int
+        b, rows per step, drawn uniformly with replacement.
+    inner_steps : int or "auto"
+        S, steps per outer iteration; "auto" is ⌈N/b⌉.
+    """
+
+    inner_steps: int | str = "auto"
+
+    name = "sarah"
+    estimator = SARAHGradient()
+    sparse_steps = staticmethod(lazy.sarah_steps)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner_steps != "auto":
+            _check.whole("inner_steps", self.inner_steps)
+
+    def steps_per_epoch(self, problem: FiniteSum) -> int:
+        """S."""
+        return math.ceil(problem.n_samples / self.batch_size) if self.inner_steps == "auto" else int(self.inner_steps)

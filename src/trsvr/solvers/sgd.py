@@ -1,0 +1,90 @@
+"""SGD: descent on plain batch gradients, with momentum (Robbins & Monro 1951, Polyak 1964), as in PyTorch.
+
+    v ← momentum · v + (1/b) Σ_{i∈I} ∇f_i(x)
+    x ← x − step · factor(epochs) · v
+
+An epoch is ⌈N/b⌉ steps, on rows drawn uniformly with replacement. With a constant step it does not converge to the
+minimiser but to a neighbourhood whose size falls with the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from trsvr import _check
+from trsvr._vectors import Vector
+from trsvr.parts.schedules import heavy_ball
+from trsvr.problems.margins import Indices
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import EpochReport, EpochRows, State, check_batch
+from trsvr.solvers.momentum import Moments, checked_schedule, new_state, run_epoch
+
+
+def sgd_steps(
+    problem: Any,
+    memory: Moments,
+    x: Vector,
+    indices: Indices,
+    batch_size: int,
+    steps_per_epoch: float,
+    settings: tuple[float, float, Any],
+    margins: Vector,
+    gradient: Vector,
+) -> None:
+    """Steps over consecutive batches of ``indices``."""
+    step, momentum, schedule = settings
+    for begin in range(0, indices.size, batch_size):
+        problem.batch_gradient(x, indices[begin : begin + batch_size], margins, gradient)
+        factor = schedule.factor(memory.steps[0] / steps_per_epoch)
+        heavy_ball(momentum, step * factor, gradient, memory.mean, x)
+        memory.steps[0] += 1.0
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent with momentum.
+
+    Parameters
+    ----------
+    step : float
+        Step size.
+    momentum : float
+        0 to below 1.
+    batch_size : int
+        b, rows per step.
+    schedule : {"constant", "inverse-time", "step", "cosine"} or a schedule of `trsvr.parts`
+        What the step is multiplied by as epochs go by.
+    """
+
+    step: float = 0.01
+    momentum: float = 0.9
+    batch_size: int = 64
+    schedule: Any = "constant"
+
+    needs_reference = False
+
+    def __post_init__(self) -> None:
+        _check.positive("step", self.step)
+        if not 0.0 <= _check.positive("momentum", self.momentum, zero=True) < 1.0:
+            raise ValueError(f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
+        _check.whole("batch_size", self.batch_size)
+        checked_schedule(self.schedule)
+
+    def check(self, problem: FiniteSum) -> None:
+        """Raise ValueError if this cannot run on the problem."""
+        check_batch(problem, self.batch_size)
+
+    def init(self, problem: FiniteSum, x: Vector) -> State:
+        """State before the first epoch."""
+        state = new_state(self, problem, x, with_square=False)
+        self._run(problem, state, None)  # no step: compiles before the clock starts
+        return state
+
+    def _run(self, problem: FiniteSum, state: State, rows: EpochRows | None) -> EpochReport:
+        settings = (float(self.step), float(self.momentum), checked_schedule(self.schedule))
+        return run_epoch(self, sgd_steps, settings, problem, state, rows)
+
+    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+        """⌈N/b⌉ steps."""
+        return self._run(problem, state, rows)

@@ -1,0 +1,149 @@
+"""The classic trust region (Nocedal & Wright, Algorithm 4.1): full gradients, acceptance by the ratio of decreases.
+
+    p ≈ argmin m(p) = gᵀp + ½ pᵀHp  over  ‖p‖ ≤ Δ          (Steihaug's conjugate gradients on all rows)
+    ρ = (f(x) − f(x + p)) / (m(0) − m(p))
+    Δ follows ρ;  x ← x + p if ρ > eta
+
+An epoch is one iteration: one value and gradient at the trial point, N, and N per product.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._vectors import Vector, dot
+from trsvr.parts.gradients import NoMemory
+from trsvr.parts.radius import RatioTest
+from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import EpochReport, EpochRows, State
+
+_HESSIANS = ("exact", "estimated")
+_ROOT_EPSILON = 2.0**-26
+# Below this relative size of the predicted decrease the values' last digits decide, and the model is believed instead.
+_ROUNDING = 10 * np.finfo(float).eps
+
+
+class FullHessian(NamedTuple):
+    """Curvature of all rows at x."""
+
+    problem: Any
+    x: Vector
+    gradient: Vector
+    exact: bool
+
+    def product(self, v: Vector, squared_norm: float, out: Vector) -> float:
+        """H v in ``out``; returns vᵀHv."""
+        if self.exact:
+            out[:] = self.problem.hessian_product(self.x, None, v)
+        else:
+            h = _ROOT_EPSILON * (1.0 + float(np.linalg.norm(self.x))) / math.sqrt(squared_norm)
+            out[:] = (self.problem.value_and_gradient(self.x + h * v)[1] - self.gradient) / h
+        return dot(v, out)
+
+
+@dataclass(frozen=True)
+class TrustRegion:
+    """Trust-region Newton-CG on all rows.
+
+    Parameters
+    ----------
+    initial_radius, max_radius : float
+        Δ at the beginning, and at most.
+    eta : float
+        A step is taken if actual over predicted decrease exceeds it; 0 to below 1/4.
+    hessian : {"exact", "estimated"}
+        Analytic products, or differences of full gradients.
+    max_cg : int
+        Conjugate-gradient iterations at most.
+    """
+
+    initial_radius: float = 1.0
+    max_radius: float = 1e6
+    eta: float = 0.1
+    hessian: str = "exact"
+    max_cg: int = 500
+
+    needs_reference = True
+
+    def __post_init__(self) -> None:
+        _check.positive("initial_radius", self.initial_radius)
+        if _check.positive("max_radius", self.max_radius) < self.initial_radius:
+            raise ValueError(f"max_radius must be at least initial_radius, got {self.max_radius}")
+        if not 0.0 <= _check.positive("eta", self.eta, zero=True) < 0.25:
+            raise ValueError(f"eta must be a number from 0 to below 0.25, got {self.eta!r}")
+        _check.one_of("hessian", self.hessian, _HESSIANS)
+        _check.whole("max_cg", self.max_cg)
+
+    @cached_property
+    def test(self) -> RatioTest:
+        """The radius rule."""
+        return RatioTest(float(self.initial_radius), float(self.max_radius), float(self.eta))
+
+    def check(self, problem: FiniteSum) -> None:
+        """Raise ValueError if this cannot run on the problem."""
+        if not getattr(problem, "has_value", True):
+            raise ValueError("solver TrustRegion compares function values: give the FunctionProblem a value function")
+        if self.hessian == "exact" and not hasattr(problem, "hessian_product"):
+            raise ValueError(
+                f"hessian 'exact' needs a problem with hessian_product, which {type(problem).__name__} has not; "
+                "'estimated' works without"
+            )
+
+    def init(self, problem: FiniteSum, x: Vector) -> State:
+        """State before the first iteration."""
+        if self.hessian == "exact" and hasattr(problem, "warm_up"):
+            problem.warm_up(products=True)  # compiles before the clock starts
+        return State(
+            x=x,
+            memory=NoMemory(),
+            scalars={"radius": float(self.initial_radius)},
+            work=(CGWork.of_size(x.size), {}),
+        )
+
+    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+        """Propose a step; `judge` sees what it was worth."""
+        work, before = state.work
+        radius = state.scalars["radius"]
+        hessian = FullHessian(problem, state.x, state.gradient, self.hessian == "exact")
+        norm = math.sqrt(dot(state.gradient, state.gradient))
+        reason, products = SteihaugCG(self.max_cg).solve(hessian, state.gradient, norm, radius, work)
+        before.update(
+            x=state.x.copy(),
+            value=state.value,
+            gradient=state.gradient,
+            predicted=-0.5 * float(work.step @ (state.gradient + work.residual)),
+            on_boundary=reason in (Exit.BOUNDARY, Exit.NEGATIVE_CURVATURE),
+        )
+        state.x += work.step
+        return EpochReport(
+            steps=1,
+            gradient_evaluations=products * problem.n_samples,
+            hessian_products=products,
+            batch_size=problem.n_samples,
+            inner_steps=1,
+            radius=radius,
+            boundary_fraction=float(before["on_boundary"]),
+            cg_iterations=products,
+            negative_curvature=int(reason == Exit.NEGATIVE_CURVATURE),
+        )
+
+    def judge(self, state: State, report: EpochReport) -> None:
+        """Accept or refuse the step, now that value and gradient at the trial point are known."""
+        _, before = state.work
+        actual, predicted = before["value"] - state.value, before["predicted"]
+        if predicted <= _ROUNDING * abs(before["value"]) and abs(actual) <= 4 * _ROUNDING * abs(before["value"]):
+            ratio = 1.0
+        else:
+            ratio = actual / predicted if predicted > 0.0 else -math.inf
+        state.scalars["radius"] = self.test.next_radius(state.scalars["radius"], ratio, before["on_boundary"])
+        if not self.test.accepts(ratio):
+            state.x[:] = before["x"]
+            state.value, state.gradient = before["value"], before["gradient"]
+            report.rejected = 1
