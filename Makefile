@@ -20,7 +20,7 @@ $(VENV)/.developer: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.user
-	$(BIN)/trsvr compare synthetic --methods trsvr-esth,trsvr-id,svrg --paper --out demo
+	$(BIN)/trsvr compare synthetic --methods trsvr,trsvr-esth,trsvr-id,svrg --paper --out demo
 
 test: lint types unit
 

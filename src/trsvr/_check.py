@@ -67,6 +67,18 @@ def vector(name: str, value: Any, length: int | None = None) -> NDArray[np.float
     return array
 
 
+def row_indices(indices: Any, n: int) -> NDArray[np.int64]:
+    """Whole numbers from 0 to n − 1; masks and fractions are refused."""
+    given = np.asarray(indices)
+    if given.ndim != 1 or given.size == 0:
+        raise ValueError(f"indices must be a vector with at least one entry, got shape {given.shape}")
+    if given.dtype.kind not in "iu":
+        raise ValueError(f"indices must be whole numbers, got dtype {given.dtype}")
+    if given.min() < 0 or given.max() >= n:
+        raise ValueError(f"indices must lie in 0 … {n - 1}, got {given.min()} … {given.max()}")
+    return np.ascontiguousarray(given, dtype=np.int64)
+
+
 def free_memory() -> int:
     """Bytes that this machine has available; a generous guess where the system does not say."""
     try:

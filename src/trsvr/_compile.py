@@ -57,7 +57,7 @@ _UNUSED_DAYS = 30
 def _source_key() -> str:
     """Hash of everything that decides what the compiled code does."""
     digest = hashlib.sha256()
-    files = [Path(__file__)]
+    files = sorted(_PACKAGE.glob("*.py"))
     for room in _COMPILED_ROOMS:
         files += sorted((_PACKAGE / room).rglob("*.py"))
     for file in files:
@@ -88,15 +88,19 @@ def _remove_unused(root: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+_decorating = threading.Lock()
+
+
 @contextlib.contextmanager
 def _cached_here(folder: Path | None) -> Iterator[None]:
-    """Point Numba at our folder while one function is decorated, and back afterwards."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder or "")
-    try:
-        yield
-    finally:
-        numba.config.CACHE_DIR = before
+    """Point Numba at our folder while one function is decorated, and back afterwards; one thread at a time."""
+    with _decorating:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(folder or "")
+        try:
+            yield
+        finally:
+            numba.config.CACHE_DIR = before
 
 
 # ----------------------------------------------------------------------------- saying that it compiles
@@ -187,6 +191,10 @@ def record(cls: Class) -> Class:
             if inspect.isfunction(method) and not name.startswith("_")
         }
         _refuse_clashes(cls, methods)
+        # To Numba two NamedTuples of the same name are the same type: a class defined anew would run its old formulas.
+        namesakes = sum(other.__name__.split("#")[0] == cls.__name__ for other in _records)
+        if namesakes:
+            cls.__name__ = f"{cls.__name__}#{namesakes + 1}"
         _records.add(cls)
         if not cls._fields:  # type: ignore[attr-defined]
             typeof_impl.register(cls)(lambda value, context: _EmptyRecord((), cls))
@@ -235,11 +243,21 @@ def is_record(value: object) -> bool:
     return type(value) in _records
 
 
+@functools.cache
+def _class_is_ours(cls: type) -> bool:
+    return cls.__module__.split(".")[0] == "trsvr"
+
+
 def _is_ours(value: object) -> bool:
     """Whether every class in a record belongs to this package."""
-    if not isinstance(value, tuple) or not hasattr(value, "_fields"):
+    if not isinstance(value, tuple):
         return True
-    return type(value).__module__.split(".")[0] == "trsvr" and all(map(_is_ours, value))
+    if not _class_is_ours(type(value)) and type(value) is not tuple:
+        return False
+    for member in value:
+        if isinstance(member, tuple) and not _is_ours(member):
+            return False
+    return True
 
 
 _dispatcher = functools.cache(_compile)

@@ -34,6 +34,13 @@ def copy_into(a: Vector, out: Vector) -> None:
 
 
 @kernel()
+def scale_by(factor: float, out: Vector) -> None:
+    """Multiply ``out`` by a factor."""
+    for j in range(out.size):
+        out[j] *= factor
+
+
+@kernel()
 def all_finite(a: Vector) -> bool:
     """Whether no entry is NaN or infinite."""
     for j in range(a.size):

@@ -40,6 +40,10 @@ class RowSource:
         self._epoch = epoch
         self._deadline = time.perf_counter() + seconds
 
+    def random(self) -> np.random.Generator:
+        """The epoch's random numbers themselves, for methods that draw otherwise."""
+        return generator(self.seed, self._epoch)
+
     def slices(self, batch_size: int, steps: int) -> Iterator[Indices]:
         """Indices of ``steps`` batches; fewer if the time is up."""
         rng = generator(self.seed, self._epoch)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check, _threads
-from trsvr._vectors import Vector
+from trsvr._vectors import Vector, all_finite, dot
 from trsvr.engine.draws import RowSource
 from trsvr.engine.progress import Progress
 from trsvr.engine.result import Result, Status
@@ -20,6 +20,12 @@ from trsvr.engine.stopping import GradientTest, Limits
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
 from trsvr.solvers.trsvr import TRSVR
+
+_SAME_VALUE = 8 * float(np.finfo(float).eps)
+
+
+class _StoppedByCallback(Exception):
+    """The callback has raised StopIteration."""
 
 
 @dataclass
@@ -31,12 +37,16 @@ class _Best:
     gradient: Vector
     has_value: bool
 
-    def offer(self, x: Vector, value: float, gradient: Vector) -> None:
-        if self.has_value:
-            better = value < self.value or not math.isfinite(self.value)
-        else:
-            better = float(gradient @ gradient) < float(self.gradient @ self.gradient)
-        if better and np.isfinite(gradient).all():
+    def offer(self, x: Vector, value: float, gradient: Vector, converged: bool) -> None:
+        if not all_finite(gradient):
+            return
+        known = all_finite(self.gradient)
+        better = not known or dot(gradient, gradient) < dot(self.gradient, self.gradient)
+        if self.has_value and known:
+            # Values that agree to their last bits do not tell points apart; gradients do.
+            slack = _SAME_VALUE * abs(self.value)
+            better = value < self.value - slack or (value <= self.value + slack and better)
+        if better or converged:
             self.x, self.value, self.gradient = x.copy(), value, gradient.copy()
 
 
@@ -59,7 +69,13 @@ class _Run:
     def evaluate(self) -> None:
         """Full value and gradient at x, not charged yet."""
         begun = time.perf_counter()
-        self.state.value, self.state.gradient = self.problem.value_and_gradient(self.state.x)
+        evaluate = getattr(self.solver, "evaluate", None)
+        if evaluate is None:
+            value, gradient = self.problem.value_and_gradient(self.state.x)
+        else:
+            value, gradient = evaluate(self.problem, self.state)
+        # A copy: a user's function may return the same array each time.
+        self.state.value, self.state.gradient = float(value), np.array(gradient, dtype=np.float64)
         self.uncharged_seconds = time.perf_counter() - begun
 
     def charge_evaluation(self) -> None:
@@ -101,7 +117,7 @@ class _Run:
         return {
             **self.counts(),
             "value": self.state.value,
-            "gradient_norm_sq": float(gradient @ gradient),
+            "gradient_norm_sq": dot(gradient, gradient),
             "alpha": report.alpha,
             "batch_size": report.batch_size,
             "inner_steps": report.inner_steps,
@@ -116,9 +132,9 @@ class _Run:
     def result(self, best: _Best, status: Status) -> Result:
         """What the user gets."""
         return Result(
-            x=best.x,
+            x=best.x.copy(),
             value=best.value,
-            gradient=best.gradient,
+            gradient=best.gradient.copy(),
             status=status,
             message=status.value,
             epochs=self.epoch,
@@ -232,18 +248,22 @@ class _Watchers:
     verbose: int
 
     def show(self, run: _Run, best: _Best, limits: Limits, status: Status | None) -> None:
-        """Show the newest row; StopIteration from the callback passes through."""
+        """Show the newest row."""
         row = run.rows[-1]
         if self.bar is not None:
             self.bar.update(row, limits.fraction(row), force=status is not None)
         if self.verbose:
             print(_line(row), flush=True)
-        if self.callback is not None and status is None:
+        if self.callback is not None:
             so_far = run.result(best, Status.RUNNING)
-            if "intermediate_result" in inspect.signature(self.callback).parameters:
-                self.callback(intermediate_result=so_far)
-            else:
-                self.callback(so_far)
+            try:
+                if "intermediate_result" in inspect.signature(self.callback).parameters:
+                    self.callback(intermediate_result=so_far)
+                else:
+                    self.callback(so_far)
+            except StopIteration:
+                if status is None:  # a run that has ended keeps its own reason
+                    raise _StoppedByCallback from None
 
     def close(self) -> None:
         """End the progress bar's line."""
@@ -276,10 +296,10 @@ def _loop(
 
     def look(report: EpochReport) -> Status | None:
         """At an epoch's end, with value and gradient known: judge, record, show; returns why to stop, if so."""
-        status = test.judge(state.value, state.gradient, run.has_value)
+        status = test.judge(state.value, state.gradient, run.has_value, state.scalars)
         if status is not None and status.success and solver.needs_reference and run.epoch:
             run.charge_evaluation()
-        best.offer(state.x, state.value, state.gradient)
+        best.offer(state.x, state.value, state.gradient, status is Status.CONVERGED)
         row = run.row(report)
         status = status or limits.reached(row)
         if status is not None or run.epoch % trace_every == 0:
@@ -290,13 +310,15 @@ def _loop(
     status: Status | None = None
     try:
         run.evaluate()
+        if not hasattr(run.problem, "has_value") and math.isnan(state.value):
+            run.has_value = best.has_value = False
         test.start(state.gradient, _gradient_at_zero(run, test))
         status = look(EpochReport())
         if status is None and hasattr(solver, "drive"):
             status = _driven(run, look)
         while status is None:
             status = look(_next_epoch(run, limits, test, source, trace_every))
-    except StopIteration:
+    except _StoppedByCallback:
         status = Status.CALLBACK
     except KeyboardInterrupt:
         status = Status.INTERRUPTED

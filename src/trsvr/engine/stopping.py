@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector, all_finite
+from trsvr._vectors import Vector, all_finite, dot
 from trsvr.engine.result import Status
 
 _AUTO_RELATIVE = 1e-8
+_AUTO_DECREASE = 1e-12
+_NOTHING_KNOWN: Mapping[str, float] = {}
 _GROWTH_IS_DIVERGENCE = 1e6
 # At the rounding floor the value stands still, to its last bits, for this many epochs without a smaller gradient.
 _STILL_EPOCHS = 10
@@ -57,10 +60,13 @@ class Limits:
 class GradientTest:
     """Converged, at the rounding floor, diverged, or neither.
 
-    A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. None never stops.
+    A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease of f below 1e-12 |f| where
+    the solver knows one (½ gᵀP⁻¹g), else ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. None never stops.
     """
 
     def __init__(self, tol: Any) -> None:
+        if isinstance(tol, str) and tol != "auto":
+            raise ValueError(f"tol must be a number >= 0, 'auto' or None, got {tol!r}")
         if tol is not None and tol != "auto":
             tol = _check.positive("tol", tol, zero=True)
         self.tol = tol
@@ -77,15 +83,17 @@ class GradientTest:
 
     def start(self, gradient: Vector, gradient_at_zero: Vector) -> None:
         """Fix the scales."""
-        self._first_norm_sq = float(gradient @ gradient)
+        self._first_norm_sq = dot(gradient, gradient)
         if self.tol == "auto":
             self.threshold = _AUTO_RELATIVE * float(np.abs(gradient_at_zero).max(initial=0.0))
         elif self.tol is not None:
             self.threshold = float(self.tol)
 
-    def judge(self, value: float, gradient: Vector, has_value: bool) -> Status | None:
-        """Status at a new full gradient, if it ends the run."""
-        norm_sq = float(gradient @ gradient)
+    def judge(
+        self, value: float, gradient: Vector, has_value: bool, known: Mapping[str, float] = _NOTHING_KNOWN
+    ) -> Status | None:
+        """Status at a new full gradient, if it ends the run; ``known`` is what the solver knows of convergence."""
+        norm_sq = dot(gradient, gradient)
         if not all_finite(gradient) or (has_value and not math.isfinite(value)):
             return Status.DIVERGED
         if norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny):
@@ -93,8 +101,13 @@ class GradientTest:
         if not self.active:
             return None
         largest = float(np.abs(gradient).max(initial=0.0))
-        if largest <= self.threshold:
+        if self.tol == "auto" and "expected_decrease" in known:
+            if largest == 0.0 or known["expected_decrease"] <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
+                return Status.CONVERGED
+        elif largest <= self.threshold:
             return Status.CONVERGED
+        if known.get("at_floor"):
+            return Status.ROUNDING_FLOOR
         if self._stands_still(value, largest):
             return Status.ROUNDING_FLOOR
         return None

@@ -1,5 +1,10 @@
-"""How a step is made: gradient estimators, curvature, radius rules, subproblem solvers, schedules."""
+"""How a step is made: gradient estimators, curvature, radius rules, subproblem solvers, schedules.
 
+A part of your own is any object with the methods that its module describes. If it is a NamedTuple class marked with
+``@trsvr.parts.record``, it is compiled into the loop like those here (see ``examples/own_estimator.py``).
+"""
+
+from trsvr._compile import record
 from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity, NoCurvature
 from trsvr.parts.gradients import FullGradient, PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius, RatioTest, TRishRadius
@@ -27,4 +32,5 @@ __all__ = [
     "InverseTime",
     "StepDecay",
     "Cosine",
+    "record",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,3 +218,84 @@ def _more_sorensen(values: Vector, g: Vector, norm: float, radius: float) -> tup
         else:
             high = middle
     return -g / (values + high), False
+
+
+class NormedStep(NamedTuple):
+    """What `preconditioned_cg` found: a step p, H p, the P-norm of p, why it stopped and after how many products."""
+
+    step: Vector
+    product: Vector
+    length: float
+    exit: Exit
+    products: int
+
+    def predicted(self, gradient: Vector) -> float:
+        """Decrease of the model, −ḡᵀp − ½ pᵀHp."""
+        return -dot(gradient, self.step) - 0.5 * dot(self.step, self.product)
+
+
+def preconditioned_cg(
+    product: Callable[[Vector], Vector],
+    norm: Any,
+    gradient: Vector,
+    radius: float,
+    tolerance: float,
+    max_iterations: int,
+) -> NormedStep:
+    """Steihaug's conjugate gradients in the norm P: minimise ḡᵀp + ½ pᵀHp over ‖p‖_P ≤ radius, approximately.
+
+    Parameters
+    ----------
+    product : callable
+        H v.
+    norm
+        Has ``solve(v)``, P⁻¹v.
+    gradient : array
+        ḡ.
+    radius : float
+        Bound on ‖p‖_P.
+    tolerance : float
+        Stops inside the region when ‖ḡ + Hp‖_{P⁻¹} ≤ tolerance · ‖ḡ‖_{P⁻¹}.
+    max_iterations : int
+        Products at most.
+
+    Notes
+    -----
+    With an infinite radius a direction of negative curvature is itself the step. P itself is never
+    needed: ‖z‖²_P, zᵀPd and ‖d‖²_P follow from the recurrences of the method.
+    """
+    step, curved = np.zeros_like(gradient), np.zeros_like(gradient)
+    residual = gradient.copy()
+    solved = norm.solve(residual)
+    direction = -solved
+    rr = dot(residual, solved)
+    zz, zd, dd = 0.0, 0.0, rr
+    enough = tolerance * tolerance * rr
+    if not rr > 0.0:
+        return NormedStep(step, curved, 0.0, Exit.TOLERANCE, 0)
+    for iteration in range(1, max_iterations + 1):
+        along = product(direction)
+        curvature = dot(direction, along)
+        falls_forever = not curvature > 0.0
+        length = 0.0 if falls_forever else rr / curvature
+        if falls_forever and math.isinf(radius):
+            return NormedStep(direction, along, math.sqrt(dd), Exit.NEGATIVE_CURVATURE, iteration)
+        if falls_forever or zz + length * (2.0 * zd + length * dd) > radius * radius:
+            length = _length_to_boundary(zz, zd, dd, radius)
+            add_scaled(length, direction, step)
+            add_scaled(length, along, curved)
+            why = Exit.NEGATIVE_CURVATURE if falls_forever else Exit.BOUNDARY
+            return NormedStep(step, curved, radius, why, iteration)
+        add_scaled(length, direction, step)
+        add_scaled(length, along, curved)
+        add_scaled(length, along, residual)
+        zz += length * (2.0 * zd + length * dd)
+        solved = norm.solve(residual)
+        rr_before, rr = rr, dot(residual, solved)
+        if not rr > enough:
+            return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.TOLERANCE, iteration)
+        beta = rr / rr_before
+        _turn(beta, solved, direction)
+        zd = beta * (zd + length * dd)
+        dd = rr + beta * beta * dd
+    return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.ITERATION_LIMIT, max_iterations)

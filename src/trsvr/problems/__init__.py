@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trsvr import _check
+from trsvr._compile import record
 from trsvr.problems.function import FunctionProblem
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
@@ -24,6 +25,7 @@ __all__ = [
     "Softmax",
     "L2",
     "DoubleWell",
+    "record",
 ]
 
 

@@ -64,7 +64,7 @@ class FunctionProblem:
             self._hessian_product = hessian_product
 
     def _checked(self, name: str, result: Any) -> Vector:
-        array = np.asarray(result, dtype=np.float64)
+        array = np.array(result, dtype=np.float64)  # a copy: the function may return the same array each time
         if array.shape != (self.n_parameters,):
             raise ValueError(f"{name} must return an array of shape ({self.n_parameters},), got shape {array.shape}")
         return array
@@ -91,7 +91,7 @@ class FunctionProblem:
 
     def gather(self, indices: Indices) -> FunctionProblem:
         """The same problem restricted to those rows."""
-        chosen = np.asarray(indices)
+        chosen = _check.row_indices(indices, self.n_samples)
         value, product = self._value, getattr(self, "_hessian_product", None)
         return FunctionProblem(
             len(chosen),

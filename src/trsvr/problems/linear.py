@@ -2,93 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from trsvr import _check, _threads
+from trsvr import _check
 from trsvr._compile import compiled_for, is_record, record
-from trsvr._intrinsics import fetch_add
-from trsvr.problems.losses import Logistic, Softmax, labels_of
+from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
 from trsvr.problems.margins import Indices, MarginKernels
 from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.outputs import OutputKernels
+from trsvr.problems.passes import Passes, Runs, add_parts, gradient_pieces, norm_pieces, product_pieces
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 from trsvr.problems.rows import DenseRows, Rows, Vector
 
-# How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
-_ENTRIES_PER_CALL = 20_000_000
+_NOTHING = np.empty(0)
+
+FORMULAS = ("value", "slope", "curvature")
+SOFTMAX_FORMULAS = ("value_and_slopes", "curvature_product")
+LOSSES = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax)
+REGULARIZERS = (L2, DoubleWell, Sum)
 
 
-# Passes over all rows: each call takes pieces until none is left, or `most` of them. Several threads call at once.
-
-
-def _gradient_pieces(
-    kernels: Any,
-    x: Vector,
-    bounds: Indices,
-    ticket: Indices,
-    totals: Vector,
-    parts: NDArray[np.float64],
-    most: int,
-) -> None:
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        totals[piece] = kernels.sum_rows(x, bounds[piece], bounds[piece + 1], part[x.size :], part[: x.size])
-
-
-def _product_pieces(
-    kernels: Any,
-    x: Vector,
-    v: Vector,
-    bounds: Indices,
-    ticket: Indices,
-    parts: NDArray[np.float64],
-    most: int,
-) -> None:
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= bounds.size - 1:
-            return
-        part = parts[piece]
-        kernels.sum_products(x, v, bounds[piece], bounds[piece + 1], part[x.size :], part[: x.size])
-
-
-def _norm_pieces(rows: Any, bounds: Indices, ticket: Indices, norms: Vector, most: int) -> None:
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= bounds.size - 1:
-            return
-        for i in range(bounds[piece], bounds[piece + 1]):
-            norms[i] = rows.squared_norm(i)
-
-
-# Sweeps over the parts and the regulariser once the passes are done.
-
-
-def _finish_gradient(kernels: Any, x: Vector, n: int, parts: NDArray[np.float64], out: Vector) -> float:
-    out[:] = 0.0
-    for piece in range(parts.shape[0]):
-        for j in range(out.size):
-            out[j] += parts[piece, j]
-    for j in range(out.size):
-        out[j] /= n
+def _add_penalty(kernels: Any, x: Vector, out: Vector) -> float:
     return kernels.add_penalty(x, out)
 
 
-def _finish_product(kernels: Any, x: Vector, v: Vector, n: int, parts: NDArray[np.float64], out: Vector) -> None:
-    out[:] = 0.0
-    for piece in range(parts.shape[0]):
-        for j in range(out.size):
-            out[j] += parts[piece, j]
-    for j in range(out.size):
-        out[j] /= n
+def _add_penalty_product(kernels: Any, x: Vector, v: Vector, out: Vector) -> None:
     kernels.add_penalty_product(x, v, out)
 
 
@@ -160,6 +102,14 @@ class LinearModel:
                     f"{name} must be an instance of a NamedTuple class with the formulas "
                     f"(such as trsvr.problems.Logistic() or trsvr.problems.L2(1e-4)), got {value!r}"
                 )
+            needed = SOFTMAX_FORMULAS if isinstance(value, Softmax) else FORMULAS
+            lacking = [formula for formula in needed if not hasattr(value, formula)]
+            if lacking:
+                raise ValueError(
+                    f"{name} must have the formulas {', '.join(needed)}, got {value!r} without {lacking[0]}"
+                )
+            if isinstance(value, REGULARIZERS if name == "loss" else LOSSES):
+                raise ValueError(f"{name} must be a {name}, got {value!r}: are two arguments exchanged?")
             record(type(value))
         _check_regularizer(regularizer)
         if hasattr(loss, "delta"):
@@ -187,23 +137,27 @@ class LinearModel:
             )
         else:
             self.kernels = MarginKernels(rows, labels, weights, loss, regularizer, columns, intercept)
-        self._bounds = piece_bounds(rows, n_rows, self.n_parameters)
         entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
-        self._pieces_per_call = max(1, _ENTRIES_PER_CALL * (self._bounds.size - 1) // max(1, entries * self.n_outputs))
-        self._spare_parts: list[NDArray[np.float64]] = []
+        bounds = piece_bounds(rows, n_rows, self.n_parameters, self.n_outputs)
+        # Room for two rows' margins lies behind each vector.
+        length = self.n_parameters + 2 * self.n_outputs
+        self.passes = Passes(Runs.of_pieces(bounds), length, entries * self.n_outputs)
 
     def _scan(self) -> None:
         """Look at every entry once: refuse NaN and infinity, and keep the squared norms that step sizes need."""
         rows = self.kernels.rows
         norms = np.empty(self.kernels.labels.size)
-        self._pass(_norm_pieces, rows, lambda ticket, most: (rows, self._bounds, ticket, norms, most))
+        self.passes.sums(norm_pieces, rows, (norms,), lambda totals, parts: None)
         for i in np.flatnonzero(~np.isfinite(norms)):
             bad = first_bad_entry(rows, int(i))
             if bad is not None:
                 raise ValueError(f"X must be finite, got {bad[1]} at row {i}, column {bad[0]}")
         norms += self.intercept
+        #: ‖x_i‖², plus 1 if there is an intercept
+        self.squared_rows = norms
         if self.kernels.weights.size:
-            norms *= self.kernels.weights
+            # Rows of weight zero are left out, whatever they contain.
+            norms = np.where(self.kernels.weights > 0.0, norms, 0.0) * self.kernels.weights
         #: max over i of weight_i (‖x_i‖² + 1 if there is an intercept)
         self.largest_squared_row = float(norms.max())
         #: the mean of the same
@@ -211,66 +165,44 @@ class LinearModel:
 
     # ------------------------------------------------------------------------------------- full passes
 
-    def _pass(self, work: Callable[..., None], over: Any, arguments: Callable[[Indices, int], tuple[Any, ...]]) -> None:
-        """Work off all pieces, in this thread and the pool's."""
-        pieces = self._bounds.size - 1
-        ticket = np.zeros(1, dtype=np.int64)
-        run = compiled_for(work, over)
-
-        def here() -> None:
-            while ticket[0] < pieces:
-                run(*arguments(ticket, self._pieces_per_call))
-
-        def abandon() -> None:
-            ticket[0] = pieces
-
-        _threads.run(here, lambda: run(*arguments(ticket, pieces)), pieces, abandon)
-
     def warm_up(self, products: bool = False) -> None:
         """Compile (or load) what full passes need, so that a clock started afterwards does not see it."""
-        kernels, bounds, x = self.kernels, self._bounds, np.zeros(self.n_parameters)
-        nothing_left = np.full(1, bounds.size, dtype=np.int64)
-        totals, parts = np.zeros(bounds.size - 1), self._borrow_parts()
-        parts[:] = 0.0
-        compiled_for(_gradient_pieces, kernels)(kernels, x, bounds, nothing_left, totals, parts, 1)
-        compiled_for(_finish_gradient, kernels)(kernels, x, self.n_samples, parts, np.empty_like(x))
+        kernels, x = self.kernels, np.zeros(self.n_parameters)
+        self.passes.warm_up(gradient_pieces, kernels, (x, _NOTHING, _NOTHING))
+        compiled_for(_add_penalty, kernels)(kernels, x, x.copy())
         if products:
-            compiled_for(_product_pieces, kernels)(kernels, x, x, bounds, nothing_left, parts, 1)
-            compiled_for(_finish_product, kernels)(kernels, x, x, self.n_samples, parts, np.empty_like(x))
-        self._spare_parts.append(parts)
+            self.passes.warm_up(product_pieces, kernels, (x, x))
+            compiled_for(_add_penalty_product, kernels)(kernels, x, x, x.copy())
 
-    def _borrow_parts(self) -> NDArray[np.float64]:
-        """A vector per piece; kept from pass to pass, and a second set made for a second caller."""
-        try:
-            return self._spare_parts.pop()
-        except IndexError:
-            # Behind each vector lie scratch for two rows' margins and unused cache lines: threads must not write to
-            # the same line.
-            length = self.n_parameters + 2 * self.n_outputs
-            return np.empty((self._bounds.size - 1, (length + 23) // 8 * 8))
+    def value_and_gradient(
+        self, x: Vector, margins: Vector = _NOTHING, weights: Vector = _NOTHING
+    ) -> tuple[float, Vector]:
+        """f(x) and ∇f(x): one pass over the data, on all allowed threads.
 
-    def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
-        """f(x) and ∇f(x): one pass over the data, on all allowed threads."""
+        With one output, ``margins`` and ``weights`` (of the length of y) keep what each row's curvature needs.
+        """
         x = self._point("x", x)
-        kernels, bounds = self.kernels, self._bounds
-        parts = self._borrow_parts()
-        totals = np.empty(bounds.size - 1)
-        self._pass(_gradient_pieces, kernels, lambda ticket, most: (kernels, x, bounds, ticket, totals, parts, most))
         gradient = np.empty(self.n_parameters)
-        penalty = compiled_for(_finish_gradient, kernels)(kernels, x, self.n_samples, parts, gradient)
-        self._spare_parts.append(parts)
-        return float(totals.sum() / self.n_samples + penalty), gradient
+
+        def use(totals: Vector, parts: NDArray[np.float64]) -> float:
+            add_parts(parts, 0, totals.size, 1.0 / self.n_samples, gradient)
+            return float(totals.sum() / self.n_samples)
+
+        mean_loss = self.passes.sums(gradient_pieces, self.kernels, (x, margins, weights), use)
+        return mean_loss + compiled_for(_add_penalty, self.kernels)(self.kernels, x, gradient), gradient
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         """Mean of ∇²f_i(x) v over the indices; over all rows, on all allowed threads, for ``indices=None``."""
         x, v = self._point("x", x), self._point("v", v)
-        kernels, bounds = self.kernels, self._bounds
+        kernels = self.kernels
         out = np.empty(self.n_parameters)
         if indices is None:
-            parts = self._borrow_parts()
-            self._pass(_product_pieces, kernels, lambda ticket, most: (kernels, x, v, bounds, ticket, parts, most))
-            compiled_for(_finish_product, kernels)(kernels, x, v, self.n_samples, parts, out)
-            self._spare_parts.append(parts)
+
+            def use(totals: Vector, parts: NDArray[np.float64]) -> None:
+                add_parts(parts, 0, totals.size, 1.0 / self.n_samples, out)
+
+            self.passes.sums(product_pieces, kernels, (x, v), use)
+            compiled_for(_add_penalty_product, kernels)(kernels, x, v, out)
             return out
         batch = self.rows_of(indices)
         margins = np.empty((batch.size + 2) * self.n_outputs)
@@ -289,11 +221,7 @@ class LinearModel:
 
     def rows_of(self, indices: Any) -> Indices:
         """Rows of X that indices 0 … N−1 stand for: the same, unless rows of weight zero are left out."""
-        batch: Indices = np.ascontiguousarray(indices, dtype=np.int64)
-        if batch.ndim != 1 or batch.size == 0:
-            raise ValueError(f"indices must be a vector with at least one entry, got shape {batch.shape}")
-        if batch.min() < 0 or batch.max() >= self.n_samples:
-            raise ValueError(f"indices must lie in 0 … {self.n_samples - 1}, got {batch.min()} … {batch.max()}")
+        batch = _check.row_indices(indices, self.n_samples)
         return batch if self._chosen is None else self._chosen[batch]
 
     def gather(self, indices: Indices) -> LinearModel:
@@ -380,6 +308,8 @@ def _labels(y: Any, n_rows: int, kind: str) -> tuple[Vector, NDArray[Any] | None
         raise ValueError(
             f"y must be a vector with one label for each of the {n_rows} rows of X, got shape {array.shape}"
         )
+    if array.dtype.kind == "c":
+        raise ValueError(f"y must be real, got dtype {array.dtype}")
     if array.dtype.kind == "f":
         _check.finite("y", array)
     if kind == "numbers":
@@ -400,7 +330,7 @@ def _labels(y: Any, n_rows: int, kind: str) -> tuple[Vector, NDArray[Any] | None
     except TypeError:
         raise ValueError("y has labels of different types, which cannot be put in order") from None
     if len(classes) < 2:
-        raise ValueError(f"y must contain at least two classes, got only {classes[0]!r}")
+        raise ValueError(f"y must contain at least two classes, got only {classes.tolist()[0]!r}")
     if kind == "two classes":
         if len(classes) > 2:
             shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")

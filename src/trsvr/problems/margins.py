@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._compile import record
+from trsvr._compile import kernel, record
 from trsvr.problems.losses import split_value
 from trsvr.problems.rows import Vector
 
@@ -26,6 +26,26 @@ Indices = NDArray[np.int64]
 _AHEAD = 6
 # Factors c ≤ 2 of the logistic loss multiplied up before one logarithm is taken: 2^512 is far from overflow.
 _FACTORS = 512
+
+
+@record
+class Sample(NamedTuple):
+    """Chances of rows in a curvature sample: a share for all, and more for rows of large curvature."""
+
+    share: float
+    per_weight: float
+
+
+@kernel(fastmath=True)
+def add_gram(block: Any, out: Any) -> None:
+    """Add the upper half of blockᵀ·block to ``out``, for a block of four rows."""
+    a, b, c, d = block[0], block[1], block[2], block[3]
+    for j in range(a.size):
+        p, q, r, s = a[j], b[j], c[j], d[j]
+        if p != 0.0 or q != 0.0 or r != 0.0 or s != 0.0:
+            row = out[j]
+            for k in range(j, a.size):
+                row[k] += p * a[k] + q * b[k] + r * c[k] + s * d[k]
 
 
 @record
@@ -63,18 +83,30 @@ class MarginKernels(NamedTuple):
 
     # ----------------------------------------------------------------------------- all rows, in pieces
 
-    def sum_rows(self, x: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> float:
-        """Σ over rows begin … end−1 of the losses (returned) and of their gradients (in ``out``)."""
-        out[:] = 0.0
+    def sum_rows(
+        self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, weights: Vector, out: Vector
+    ) -> float:
+        """Losses of rows begin … end−1, summed, and their gradients, added to ``out``.
+
+        ``margins`` keeps z_i and ``weights`` the weighted curvature at z_i, unless they are empty.
+        """
         total = 0.0
         factors = 1.0
         waiting = 0
         weighted = self.weights.size > 0
+        keeps = margins.size > 0
+        ahead = self.rows.ahead()
         for i in range(begin, end):
+            self.rows.touch(min(i + ahead, end - 1))
             z = self.margin(i, x)
             label = self.labels[i]
             additive, factor = split_value(self.loss, z, label)
             coefficient = self.loss.slope(z, label)
+            if keeps:
+                margins[i] = z
+                weights[i] = self.scale(i) * self.loss.curvature(z, label)
+            if weighted and self.weights[i] == 0.0:
+                continue  # left out, whatever it contains
             if weighted:
                 total += self.weights[i] * (additive + math.log(factor))
                 coefficient *= self.weights[i]
@@ -90,14 +122,82 @@ class MarginKernels(NamedTuple):
         return total + math.log(factors)
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
-        """Σ over rows begin … end−1 of the losses' Hessians at x, times v."""
-        out[:] = 0.0
+        """Hessians of the losses of rows begin … end−1 at x, times v, added to ``out``."""
+        ahead = self.rows.ahead()
         for i in range(begin, end):
+            self.rows.touch(min(i + ahead, end - 1))
             z, t = self.rows.two_dots(i, x, v)
             if self.intercept:
                 z += x[self.columns]
                 t += v[self.columns]
             self.add_row(i, self.scale(i) * self.loss.curvature(z, self.labels[i]) * t, out)
+
+    def sum_weighted(self, weights: Vector, v: Vector, begin: int, end: int, out: Vector) -> None:
+        """The same from curvatures that `sum_rows` has kept."""
+        ahead = self.rows.ahead()
+        for i in range(begin, end):
+            self.rows.touch(min(i + ahead, end - 1))
+            self.add_row(i, weights[i] * self.margin(i, v), out)
+
+    def sum_squares(self, weights: Vector, begin: int, end: int, out: Vector) -> None:
+        """Diagonals of the same Hessians, added to ``out``."""
+        for i in range(begin, end):
+            self.rows.add_squares(i, weights[i], out)
+            if self.intercept:
+                out[self.columns] += weights[i]
+
+    def sum_changes(self, x: Vector, margins: Vector, begin: int, end: int, out: Vector) -> None:
+        """Gradients of the losses of rows begin … end−1 at x minus those at the kept margins, added to ``out``."""
+        ahead = self.rows.ahead()
+        for i in range(begin, end):
+            self.rows.touch(min(i + ahead, end - 1))
+            label = self.labels[i]
+            change = self.loss.slope(self.margin(i, x), label) - self.loss.slope(margins[i], label)
+            self.add_row(i, self.scale(i) * change, out)
+
+    def sum_gram(
+        self, sample: Any, weights: Vector, norms: Vector, passed: float, begin: int, end: int, block: Any, out: Any
+    ) -> int:
+        """Sampled curvature matrix of rows begin … end−1, its upper half added to ``out``; returns how many rows.
+
+        Row i is taken with chance π_i = share + per_weight · weights_i · norms_i, at most once: along the rows the
+        chances add up, from ``passed``, and a row is taken whenever the sum passes a whole number (systematic
+        sampling). A taken row counts 1/π_i times, so the mean of the result is the whole sum.
+        """
+        taken = 0
+        filled = 0
+        for i in range(begin, end):
+            chance = min(1.0, sample.share + sample.per_weight * weights[i] * norms[i])
+            passed += chance
+            if passed < 1.0:
+                continue
+            passed -= 1.0
+            taken += 1
+            row = block[filled]
+            row[:] = 0.0
+            factor = math.sqrt(weights[i] / chance)
+            self.rows.add(i, factor, row)
+            if self.intercept:
+                row[self.columns] = factor
+            filled += 1
+            if filled == block.shape[0]:
+                add_gram(block, out)
+                filled = 0
+        block[filled:] = 0.0
+        add_gram(block, out)
+        return taken
+
+    def penalty_slopes(self, x: Vector, out: Vector) -> None:
+        """Gradient of r, in ``out``."""
+        out[:] = 0.0
+        for j in range(self.columns):
+            out[j] = self.regularizer.slope(x[j], self.columns)
+
+    def penalty_curvatures(self, x: Vector, out: Vector) -> None:
+        """Diagonal of the Hessian of r, in ``out``."""
+        out[:] = 0.0
+        for j in range(self.columns):
+            out[j] = self.regularizer.curvature(x[j], self.columns)
 
     def add_penalty(self, x: Vector, out: Vector) -> float:
         """r(w), returned, and its gradient, added to ``out``."""

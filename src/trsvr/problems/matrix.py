@@ -32,6 +32,8 @@ def _dense_rows(X: Any) -> tuple[DenseRows, int, int]:
     if array.ndim != 2:
         raise ValueError(f"X must be two-dimensional (rows are samples), got shape {array.shape}")
     if array.dtype not in _FLOATS:
+        if array.dtype.kind == "c":
+            raise ValueError(f"X must be a matrix of real numbers, got dtype {array.dtype}")
         if array.dtype.kind not in "buif":
             try:
                 array = array.astype(np.float64)
@@ -60,6 +62,8 @@ def _sparse_rows(X: Any) -> tuple[SparseRows, int, int]:
         X = X.copy()
         X.sum_duplicates()
     rows, columns = X.shape
+    if X.indptr[0] != 0 or X.indptr[-1] > X.data.size or (np.diff(X.indptr) < 0).any():
+        raise ValueError("X is not a valid CSR matrix: its row pointers do not ascend from 0 to the number of entries")
     if columns >= 2**32:
         raise ValueError(f"X must have fewer than 2**32 columns, got {columns}")
     if X.nnz and (X.indices.min() < 0 or X.indices.max() >= columns):
@@ -111,14 +115,15 @@ def take_rows(rows: Rows, indices: NDArray[np.int64]) -> Rows:
     return SparseRows(rows.data[places], rows.indices[places], indptr)
 
 
-def piece_bounds(rows: Rows, n_rows: int, d: int) -> NDArray[np.int64]:
+def piece_bounds(rows: Rows, n_rows: int, d: int, outputs: int) -> NDArray[np.int64]:
     """Where a full pass is cut into pieces that threads share.
 
     The cut depends on the data alone, so a sum does not depend on the number of threads. A piece is worth some tens of
     microseconds at least, and its vector of length d a small part of its own cost.
     """
     entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
-    pieces = int(np.clip(min(entries // (8 * max(d, 1)), entries // 2**16), 1, min(64, n_rows)))
+    work = entries * outputs
+    pieces = int(np.clip(min(work // (8 * d), work // 2**16), 1, min(64, n_rows)))
     if isinstance(rows, DenseRows):
         return np.linspace(0, n_rows, pieces + 1).astype(np.int64)
     cuts = np.searchsorted(rows.indptr, np.linspace(0, entries, pieces + 1)[1:-1])

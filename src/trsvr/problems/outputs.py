@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from trsvr._compile import record
-from trsvr._vectors import dot
+from trsvr._vectors import copy_into, dot, scale_by
 from trsvr.problems.margins import _AHEAD, Indices
 from trsvr.problems.rows import Vector
 
@@ -35,7 +35,7 @@ class OutputKernels(NamedTuple):
     def row_margins(self, i: int, x: Vector, out: Vector) -> None:
         """The K margins of row i at x."""
         if self.intercept:
-            out[:] = x[self.columns * self.classes :]
+            copy_into(x[self.columns * self.classes :], out)
         else:
             out[:] = 0.0
         self.rows.dots(i, x, out)
@@ -54,28 +54,28 @@ class OutputKernels(NamedTuple):
 
     # ----------------------------------------------------------------------------- all rows, in pieces
 
-    def sum_rows(self, x: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> float:
-        """Σ over rows begin … end−1 of the losses (returned) and of their gradients (in ``out``)."""
-        out[:] = 0.0
+    def sum_rows(
+        self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, weights: Vector, out: Vector
+    ) -> float:
+        """Losses of rows begin … end−1, summed, and their gradients, added to ``out``. Keeps nothing."""
         total = 0.0
         slopes = scratch[: self.classes]
         for i in range(begin, end):
             self.row_margins(i, x, slopes)
             total += self.scale(i) * self.loss.value_and_slopes(slopes, self.labels[i])
-            slopes *= self.scale(i)
+            scale_by(self.scale(i), slopes)
             self.add_row(i, slopes, out)
         return total
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
-        """Σ over rows begin … end−1 of the losses' Hessians at x, times v."""
-        out[:] = 0.0
+        """Hessians of the losses of rows begin … end−1 at x, times v, added to ``out``."""
         margins = scratch[: self.classes]
         directions = scratch[self.classes : 2 * self.classes]
         for i in range(begin, end):
             self.row_margins(i, x, margins)
             self.row_margins(i, v, directions)
             self.loss.curvature_product(margins, self.labels[i], directions)
-            directions *= self.scale(i)
+            scale_by(self.scale(i), directions)
             self.add_row(i, directions, out)
 
     def add_penalty(self, x: Vector, out: Vector) -> float:
@@ -107,9 +107,9 @@ class OutputKernels(NamedTuple):
             self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
             i = batch[k]
             self.row_margins(i, x, table[k])
-            slopes[:] = table[k]
+            copy_into(table[k], slopes)
             self.loss.value_and_slopes(slopes, self.labels[i])
-            slopes *= self.scale(i) / batch.size
+            scale_by(self.scale(i) / batch.size, slopes)
             self.add_row(i, slopes, out)
 
     def gradient_difference(
@@ -117,7 +117,7 @@ class OutputKernels(NamedTuple):
     ) -> None:
         """``start`` + mean over the batch of ∇f_i(x) − ∇f_i(y), in ``out``; ``margins`` keeps z at x."""
         d = self.columns * self.classes
-        out[d:] = start[d:]
+        copy_into(start[d:], out[d:])
         for j in range(d):
             out[j] = start[j] + (self.regularizer.slope(x[j], d) - self.regularizer.slope(y[j], d))
         table = margins.reshape(-1, self.classes)
@@ -128,7 +128,7 @@ class OutputKernels(NamedTuple):
             i = batch[k]
             self.row_margins(i, x, table[k])
             self.row_margins(i, y, slopes_at_y)
-            slopes[:] = table[k]
+            copy_into(table[k], slopes)
             self.loss.value_and_slopes(slopes, self.labels[i])
             self.loss.value_and_slopes(slopes_at_y, self.labels[i])
             for c in range(self.classes):
@@ -147,9 +147,9 @@ class OutputKernels(NamedTuple):
         for k in range(batch.size):
             i = batch[k]
             self.row_margins(i, v, directions)
-            scratch[:] = table[k]
+            copy_into(table[k], scratch)
             self.loss.curvature_product(scratch, self.labels[i], directions)
-            directions *= self.scale(i) / batch.size
+            scale_by(self.scale(i) / batch.size, directions)
             self.add_row(i, directions, out)
         return dot(v, out)
 
@@ -165,7 +165,7 @@ class OutputKernels(NamedTuple):
         for k in range(batch.size):
             i = batch[k]
             self.row_margins(i, v, slopes)
-            slopes_before[:] = table[k]
+            copy_into(table[k], slopes_before)
             for c in range(self.classes):
                 slopes[c] = table[k, c] + h * slopes[c]
             self.loss.value_and_slopes(slopes, self.labels[i])
@@ -179,10 +179,9 @@ class OutputKernels(NamedTuple):
 
     def row_slopes(self, i: int, margins: Vector, out: Vector) -> None:
         """Weighted slopes of row i from its margins."""
-        out[:] = margins
+        copy_into(margins, out)
         self.loss.value_and_slopes(out, self.labels[i])
-        for k in range(self.classes):
-            out[k] *= self.scale(i)
+        scale_by(self.scale(i), out)
 
     def fill_table(self, x: Vector, n: int, table: Vector, average: Vector) -> None:
         """Slopes of every row at x, in ``table``, and the mean gradient of the losses, in ``average``."""
@@ -192,8 +191,7 @@ class OutputKernels(NamedTuple):
             slopes = slopes_of[i]
             self.row_margins(i, x, slopes)
             self.loss.value_and_slopes(slopes, self.labels[i])
-            for k in range(self.classes):
-                slopes[k] *= self.scale(i)
+            scale_by(self.scale(i), slopes)
             self.add_row(i, slopes, average)
         for j in range(average.size):
             average[j] /= n
@@ -207,7 +205,7 @@ class OutputKernels(NamedTuple):
         changes them once.
         """
         d = self.columns * self.classes
-        out[:] = average
+        copy_into(average, out)
         for j in range(d):
             out[j] += self.regularizer.slope(x[j], d)
         rows_of = margins.reshape(-1, self.classes)

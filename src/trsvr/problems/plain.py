@@ -21,6 +21,8 @@ class PlainKernels:
 
     def __init__(self, problem: FiniteSum) -> None:
         self.problem = problem
+        self.n_samples = problem.n_samples
+        self.n_parameters = problem.n_parameters
         self._at_x: Vector | None = None
 
     def outputs(self) -> int:

@@ -16,6 +16,7 @@ from trsvr._intrinsics import prefetch
 
 Vector = NDArray[np.float64]
 _CACHE_LINE = 64
+_AHEAD_BYTES = 8192
 
 
 @kernel(fastmath=True)
@@ -63,6 +64,12 @@ class DenseRows(NamedTuple):
         """Add ``factor`` times row i to ``out``."""
         _dense_add(self.values, i, factor, out)
 
+    def add_squares(self, i: int, factor: float, out: Vector) -> None:
+        """Add ``factor`` times the squares of row i to ``out``."""
+        row = self.values[i]
+        for j in range(row.size):
+            out[j] += factor * row[j] * row[j]
+
     def dots(self, i: int, w: Vector, out: Vector) -> None:
         """Add row i times the p × K matrix ``w`` to the K entries of ``out``."""
         row = self.values[i]
@@ -81,7 +88,11 @@ class DenseRows(NamedTuple):
 
     def squared_norm(self, i: int) -> float:
         """Sum of the squares of row i; not finite if an entry is not."""
-        return _dense_dot(self.values, i, self.values[i])
+        total = 0.0
+        for j in range(self.values.shape[1]):
+            entry = np.float64(self.values[i, j])
+            total += entry * entry
+        return total
 
     def touch(self, i: int) -> None:
         """Ask the memory for row i, which will be needed soon."""
@@ -90,6 +101,10 @@ class DenseRows(NamedTuple):
         for start in range(0, columns, line):
             prefetch(self.values, i * columns + start)
         prefetch(self.values, i * columns + columns - 1)
+
+    def ahead(self) -> int:
+        """In a pass over consecutive rows, how far ahead to ask for one: the hardware alone asks too late."""
+        return max(1, _AHEAD_BYTES // (self.values.shape[1] * self.values.itemsize))
 
 
 @record
@@ -122,6 +137,11 @@ class SparseRows(NamedTuple):
         for k in range(self.indptr[i], self.indptr[i + 1]):
             out[self.indices[k]] += factor * self.data[k]
 
+    def add_squares(self, i: int, factor: float, out: Vector) -> None:
+        """Add ``factor`` times the squares of row i to ``out``."""
+        for k in range(self.indptr[i], self.indptr[i + 1]):
+            out[self.indices[k]] += factor * self.data[k] * self.data[k]
+
     def dots(self, i: int, w: Vector, out: Vector) -> None:
         """Add row i times the p × K matrix ``w`` to the K entries of ``out``."""
         outputs = out.size
@@ -150,6 +170,10 @@ class SparseRows(NamedTuple):
         begin = self.indptr[i]
         prefetch(self.data, begin)
         prefetch(self.indices, begin)
+
+    def ahead(self) -> int:
+        """In a pass over consecutive rows the hardware keeps up by itself."""
+        return 0
 
 
 Rows = DenseRows | SparseRows

@@ -22,6 +22,9 @@ class EpochRows(Protocol):
     def slices(self, batch_size: int, steps: int) -> Iterator[Indices]:
         """Indices of ``steps`` batches, in slices of whole batches that are short enough to interrupt between."""
 
+    def random(self) -> np.random.Generator:
+        """The epoch's random numbers, for methods that draw otherwise."""
+
 
 @dataclass
 class State:
@@ -77,7 +80,9 @@ class Solver(Protocol):
     """An algorithm: a frozen configuration; what changes is in the `State`.
 
     A solver may also have ``judge(state, report)``, called when value and gradient at the epoch's end are known, which
-    may go back to where the epoch began; or ``drive(problem, state, report_epoch)``, if its loop is not ours.
+    may go back to where the epoch began; ``evaluate(problem, state)``, if it keeps more of a full pass than value and
+    gradient; or ``drive(problem, state, report_epoch)``, if its loop is not ours. It may say in the state's scalars
+    what it knows of convergence: ``expected_decrease`` of f, and ``at_floor`` when values no longer tell points apart.
     """
 
     @property
@@ -99,6 +104,10 @@ class Access(NamedTuple):
 
     kernels: Any
     problem: Any
+
+    def memory(self, estimator: Any) -> Any:
+        """What an estimator remembers; over plain kernels a linear model is a problem like any other."""
+        return estimator.memory(self.problem if is_record(self.kernels) else self.kernels)
 
     def rows(self, indices: Indices) -> Indices:
         """Indices as the kernels want them."""

@@ -83,7 +83,7 @@ class Descent:
         if self.step == "auto":
             from trsvr.theory import recommended_step  # only the automatic step needs the theory
 
-            step = recommended_step(problem, self.name)
+            step = recommended_step(problem, self.name, batch_size=self.batch_size, x=x)
         else:
             step = float(self.step)
         reached = access(problem)
@@ -91,7 +91,7 @@ class Descent:
         work: Any = DescentWork(margins, np.zeros(x.size))
         if lazy.applies(reached.kernels, self.batch_size, step):
             work = (margins, lazy.LazyWork.for_step(x.size, step, reached.kernels.regularizer.strength))
-        state = State(x=x, memory=self.estimator.memory(problem), scalars={"step": step}, work=work)
+        state = State(x=x, memory=reached.memory(self.estimator), scalars={"step": step}, work=work)
         self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
         warm_up_table(reached.kernels, self.estimator, state)
         return state
@@ -108,7 +108,7 @@ class Descent:
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """One epoch."""
         reached = access(problem)
-        report = EpochReport(batch_size=self.batch_size)
+        report = EpochReport(alpha=state.scalars["step"], batch_size=self.batch_size)
         if fill_table(reached.kernels, self.estimator, state):
             report.gradient_evaluations += problem.n_samples
         self.estimator.restart(state.memory, state.x, state.gradient)

@@ -26,6 +26,8 @@ from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import SparseRows
 
 _TABLED = 4096
+# Rows ahead of the one at work that are asked for: they lie anywhere in memory.
+_AHEAD = 4
 
 
 @record
@@ -89,6 +91,7 @@ def svrg_steps(
     for t in range(steps):
         batch = indices[t * batch_size : (t + 1) * batch_size]
         for k in range(batch_size):
+            kernels.rows.touch(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
             z = 0.0
             z_reference = 0.0
@@ -138,6 +141,7 @@ def saga_steps(
     for t in range(steps):
         batch = indices[t * batch_size : (t + 1) * batch_size]
         for k in range(batch_size):
+            kernels.rows.touch(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
             z = x[d] if kernels.intercept else 0.0
             for entry in range(indptr[i], indptr[i + 1]):
@@ -209,6 +213,7 @@ def sarah_steps(
     for t in range(first, steps):
         batch = indices[t * batch_size : (t + 1) * batch_size]
         for k in range(batch_size):
+            kernels.rows.touch(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
             z = 0.0
             z_before = 0.0

@@ -58,6 +58,7 @@ class LBFGS:
         import scipy.optimize  # takes longer to import than the rest of this package
 
         evaluations = 0
+        stopped_by_user: StopIteration | None = None
         known: dict[str, Any] = {"x": state.x.copy(), "value": state.value, "gradient": state.gradient}
 
         def evaluate(x: Vector) -> tuple[float, Vector]:
@@ -69,7 +70,7 @@ class LBFGS:
             return known["value"], known["gradient"].copy()
 
         def after_iteration(intermediate_result: Any) -> None:
-            nonlocal evaluations
+            nonlocal evaluations, stopped_by_user
             count, evaluations = evaluations, 0
             evaluate(intermediate_result.x)
             state.x[:] = known["x"]
@@ -77,7 +78,12 @@ class LBFGS:
             report = EpochReport(steps=1, gradient_evaluations=count * problem.n_samples, inner_steps=1)
             report.batch_size = problem.n_samples
             evaluations = 0
-            if report_epoch(report):
+            try:
+                ends = report_epoch(report)
+            except StopIteration as stop:  # SciPy would take the user's exception for ours
+                stopped_by_user = stop
+                raise
+            if ends:
                 raise StopIteration
 
         scipy.optimize.minimize(
@@ -95,3 +101,5 @@ class LBFGS:
                 "maxfun": 2**31 - 1,
             },
         )
+        if stopped_by_user is not None:
+            raise stopped_by_user

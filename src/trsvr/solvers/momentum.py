@@ -45,8 +45,9 @@ def run_epoch(
     solver: Any, steps: Any, settings: tuple[Any, ...], problem: FiniteSum, state: State, rows: EpochRows | None
 ) -> EpochReport:
     """⌈N/b⌉ steps of the compiled function ``steps``; none, to compile it, without rows."""
-    reached = access(problem, *(setting for setting in settings if not isinstance(setting, float)))
-    run = compiled_for(steps, reached.kernels)
+    parts = [setting for setting in settings if not isinstance(setting, float)]
+    reached = access(problem, *parts)
+    run = compiled_for(steps, reached.kernels, *parts)
     b, per_epoch = solver.batch_size, math.ceil(problem.n_samples / solver.batch_size)
 
     def go(indices: Indices) -> None:

@@ -9,10 +9,13 @@ Outer iteration k: reference x̃ = x, full gradient g̃. Then S times, with a ba
 No function value is needed, no step is refused. α is a knob between two known methods: while α ≤ 1/λmax(H) the first
 conjugate-gradient step already hits the boundary and TRSVR *is* SVRG with step α; when α ≥ 1/λmin(H) the constraint
 never binds and it *is* a sub-sampled Newton method on a variance-reduced gradient.
+
+With ``alpha="auto"``, the default, nothing is left to choose: `trsvr.solvers.adaptive`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,10 +26,11 @@ from trsvr.parts.gradients import PlainGradient, SAGAGradient, SARAHGradient, SV
 from trsvr.parts.radius import GradientRadius
 from trsvr.parts.subproblems import SteihaugCG
 from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.adaptive import NORMS, AdaptiveTRSVR
 from trsvr.solvers.base import EpochReport, EpochRows, State
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
-_HESSIANS = {"identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
+_HESSIANS = {"auto": EstimatedHessian, "identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
 _GRADIENTS = {"svrg": SVRGGradient, "sarah": SARAHGradient, "saga": SAGAGradient, "plain": PlainGradient}
 
 
@@ -36,38 +40,54 @@ class TRSVR:
 
     Parameters
     ----------
-    alpha : float
-        Radius over gradient norm.
-    batch_size : int
-        b, rows per step, drawn uniformly with replacement.
-    inner_steps : int
-        S, steps per outer iteration.
-    hessian : {"estimated", "exact", "identity"}
-        Finite differences of the batch's gradient (the paper's EstH), analytic products, or H = I (the paper's Id,
-        which for α ≤ 1 is SVRG).
+    alpha : float or "auto"
+        Radius over gradient norm. A number is the paper's algorithm: Euclidean norm, no acceptance test. "auto" lets
+        the method find everything by itself; see `trsvr.solvers.adaptive` for the rules.
+    batch_size : int or "auto"
+        b, rows per step. A number means rows drawn uniformly with replacement. "auto" is 200 (or N) with a numeric
+        alpha.
+    inner_steps : int or "auto"
+        S, steps per outer iteration. "auto" is ⌈N/b⌉ with a numeric alpha.
+    hessian : {"auto", "estimated", "exact", "identity"}
+        Finite differences of the batch's gradient (the paper's EstH, and "auto" with a numeric alpha), analytic
+        products, or H = I (the paper's Id, which for α ≤ 1 is SVRG). The adaptive mode has its own curvature.
+    norm : {"auto", "dense", "diagonal", "identity"}
+        Norm of the adaptive mode: a factored matrix, the Hessian's diagonal, or the Euclidean norm.
     max_cg : int
         Conjugate-gradient iterations per step at most.
     gradient : {"svrg", "sarah", "saga", "plain"}
-        Gradient estimator; the paper's is "svrg".
+        Gradient estimator; the paper's, and the adaptive mode's, is "svrg".
     """
 
-    alpha: float = 1.0
-    batch_size: int = 200
-    inner_steps: int = 200
-    hessian: str = "estimated"
+    alpha: float | str = "auto"
+    batch_size: int | str = "auto"
+    inner_steps: int | str = "auto"
+    hessian: str = "auto"
+    norm: str = "auto"
     max_cg: int = 500
     gradient: str = "svrg"
 
     def __post_init__(self) -> None:
-        _check.positive("alpha", self.alpha)
         _check.one_of("hessian", self.hessian, _HESSIANS)
+        _check.one_of("norm", self.norm, NORMS)
         _check.whole("max_cg", self.max_cg)
         _check.one_of("gradient", self.gradient, _GRADIENTS)
+        if self.alpha != "auto":
+            _check.positive("alpha", self.alpha)
+            if self.norm not in ("auto", "identity"):
+                raise ValueError(f"norm must be 'auto' or 'identity' with a numeric alpha, got {self.norm!r}")
+        elif self.gradient != "svrg" or self.hessian != "auto":
+            raise ValueError(
+                "alpha must be a number for gradient or hessian other than the default: the adaptive mode has its own, "
+                f"got gradient={self.gradient!r}, hessian={self.hessian!r}"
+            )
         _ = self.method
 
     @cached_property
-    def method(self) -> TrustRegionMethod:
-        """The same method, as parts."""
+    def method(self) -> TrustRegionMethod | AdaptiveTRSVR:
+        """The same method: as parts with a numeric alpha, the adaptive one without."""
+        if self.alpha == "auto":
+            return AdaptiveTRSVR(self.batch_size, self.inner_steps, self.norm, self.max_cg)
         return TrustRegionMethod(
             gradient=_GRADIENTS[self.gradient](),
             curvature=_HESSIANS[self.hessian](),
@@ -93,3 +113,13 @@ class TRSVR:
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """One outer iteration."""
         return self.method.epoch(problem, state, rows)
+
+    @property
+    def evaluate(self) -> Callable[[FiniteSum, State], tuple[float, Vector]] | None:
+        """How the adaptive mode evaluates: keeping what the curvature needs."""
+        return getattr(self.method, "evaluate", None)
+
+    @property
+    def judge(self) -> Callable[[State, EpochReport], None] | None:
+        """The acceptance test of the adaptive mode."""
+        return self.method.judge

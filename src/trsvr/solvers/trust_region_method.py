@@ -33,6 +33,8 @@ from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch, fill_table, warm_up_table
 from trsvr.solvers.trust_region import TrustRegion
 
+# Rows per step where nothing else is said; the paper's studies use 20 to 200.
+_AUTO_BATCH = 200
 _BOUNDARY = int(Exit.BOUNDARY)
 _NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
 
@@ -92,8 +94,8 @@ class TrustRegionMethod:
     curvature : EstimatedHessian, ExactHessian, Identity, NoCurvature or one of your own
     radius : GradientRadius, TRishRadius or a rule of your own
     subproblem : SteihaugCG, DenseSubproblem or a solver of your own
-    batch_size : int
-        b, rows per step, drawn uniformly with replacement.
+    batch_size : int or "auto"
+        b, rows per step, drawn uniformly with replacement. "auto" is 200, or N if that is less.
     inner_steps : int or "auto"
         S, steps per epoch; an epoch begins with a full gradient if the estimator needs one. "auto" is ⌈N/b⌉.
 
@@ -107,11 +109,12 @@ class TrustRegionMethod:
     curvature: Any = field(default_factory=EstimatedHessian)
     radius: Any = field(default_factory=GradientRadius)
     subproblem: Any = field(default_factory=SteihaugCG)
-    batch_size: int = 200
+    batch_size: int | str = 200
     inner_steps: int | str = 200
 
     def __post_init__(self) -> None:
-        _check.whole("batch_size", self.batch_size)
+        if self.batch_size != "auto":
+            _check.whole("batch_size", self.batch_size)
         if self.inner_steps != "auto":
             _check.whole("inner_steps", self.inner_steps)
         for name, part, member in (
@@ -124,6 +127,8 @@ class TrustRegionMethod:
                 raise ValueError(f"{name} must be a part with a method {member!r}, got {part!r}")
         if hasattr(self.radius, "alpha"):
             _check.positive("alpha", self.radius.alpha)
+        if isinstance(self.subproblem, SteihaugCG):
+            _check.whole("max_iterations", self.subproblem.max_iterations)
         if isinstance(self.radius, RatioTest) != isinstance(self.gradient, FullGradient):
             raise ValueError(
                 f"radius {type(self.radius).__name__} and gradient {type(self.gradient).__name__} do not go together: "
@@ -147,8 +152,12 @@ class TrustRegionMethod:
     def steps_per_epoch(self, problem: FiniteSum) -> int:
         """S."""
         if self.inner_steps == "auto":
-            return math.ceil(problem.n_samples / self.batch_size)
+            return math.ceil(problem.n_samples / self.rows_per_step(problem))
         return int(self.inner_steps)
+
+    def rows_per_step(self, problem: FiniteSum) -> int:
+        """The number b."""
+        return min(_AUTO_BATCH, problem.n_samples) if self.batch_size == "auto" else int(self.batch_size)
 
     @property
     def needs_reference(self) -> bool:
@@ -165,7 +174,7 @@ class TrustRegionMethod:
         if self.classic is not None:
             self.classic.check(problem)
             return
-        check_batch(problem, self.batch_size)
+        check_batch(problem, self.rows_per_step(problem))
         if getattr(self.curvature, "needs_hessian_product", False) and not hasattr(problem, "hessian_product"):
             raise ValueError(
                 f"curvature {type(self.curvature).__name__} needs a problem with hessian_product, which "
@@ -177,15 +186,17 @@ class TrustRegionMethod:
         if self.classic is not None:
             return self.classic.init(problem, x)
         reached = access(problem, *self.parts)
-        work = StepWork.of_size(x.size, self.batch_size, reached.kernels.outputs())
-        state = State(x=x, memory=self.gradient.memory(problem), work=work)
+        work = StepWork.of_size(x.size, self.rows_per_step(problem), reached.kernels.outputs())
+        state = State(x=x, memory=reached.memory(self.gradient), work=work)
         self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
         warm_up_table(reached.kernels, self.gradient, state)
         return state
 
     def _run(self, reached: Access, state: State, indices: Indices) -> None:
         run = compiled_for(inner_loop, reached.kernels, *self.parts)
-        run(reached.kernels, self.parts, state.memory, state.x, indices, self.batch_size, state.work)
+        run(
+            reached.kernels, self.parts, state.memory, state.x, indices, self.rows_per_step(reached.problem), state.work
+        )
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """One outer iteration."""
@@ -197,10 +208,11 @@ class TrustRegionMethod:
         filled = fill_table(reached.kernels, self.gradient, state)
         self.gradient.restart(state.memory, state.x, state.gradient)  # lines 3 and 4
         steps = 0
-        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem)):  # line 5
+        batch_size = self.rows_per_step(problem)
+        for indices in rows.slices(batch_size, self.steps_per_epoch(problem)):  # line 5
             self._run(reached, state, reached.rows(indices))
-            steps += indices.size // self.batch_size
-        report = self._report(steps, tally)
+            steps += indices.size // batch_size
+        report = self._report(steps, batch_size, tally)
         report.gradient_evaluations += problem.n_samples if filled else 0
         return report
 
@@ -209,16 +221,16 @@ class TrustRegionMethod:
         """The acceptance test of the classic method; all others take every step."""
         return None if self.classic is None else self.classic.judge
 
-    def _report(self, steps: int, tally: Vector) -> EpochReport:
+    def _report(self, steps: int, batch_size: int, tally: Vector) -> EpochReport:
         iterations, boundary, negative, radii = tally
-        per_product = self.curvature.rows_per_product(self.batch_size)
+        per_product = self.curvature.rows_per_product(batch_size)
         products = int(iterations) if per_product else 0
         return EpochReport(
             steps=steps,
-            gradient_evaluations=steps * self.gradient.evaluations(self.batch_size) + products * per_product,
+            gradient_evaluations=steps * self.gradient.evaluations(batch_size) + products * per_product,
             hessian_products=products,
             alpha=getattr(self.radius, "alpha", math.nan),
-            batch_size=self.batch_size,
+            batch_size=batch_size,
             inner_steps=steps,
             radius=radii / max(steps, 1),
             boundary_fraction=boundary / max(steps, 1),

@@ -1,0 +1,109 @@
+"""The sub-commands put together, and the one place where exceptions become messages and exit statuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from trsvr._version import __version__
+from trsvr.cli.compare import compare
+from trsvr.cli.predict import predict
+from trsvr.cli.solve import solve
+from trsvr.cli.theory import theory
+
+ERROR, INTERRUPTED = 2, 130
+
+app = typer.Typer(
+    name="trsvr",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 done, 1 not converged, 2 error, 130 interrupted.",
+)
+app.command()(solve)
+app.command()(compare)
+app.command()(predict)
+app.command()(theory)
+
+if importlib.util.find_spec("trsvr.cli.data") is not None:
+    from trsvr.cli.data import app as data_app
+
+    app.add_typer(data_app, name="data")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"trsvr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+) -> None:
+    """Minimise finite sums to many digits: stochastic trust regions with variance-reduced gradients."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; every exception ends here."""
+    arguments = list(arguments)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    debug = "--debug" in options
+    if debug:
+        arguments.remove("--debug")
+    try:
+        code: Any = app(args=arguments, prog_name="trsvr", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_has_left()
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except SystemExit as stop:
+        code = stop.code
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        message = _message(error)
+        if message is None:  # an empty command line, for which the help has been shown
+            return ERROR
+        print(f"trsvr: error: {message}", file=sys.stderr)
+        return ERROR
+    if code == INTERRUPTED:
+        print("trsvr: interrupted", file=sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _reader_has_left() -> int:
+    """``trsvr … | head``: nothing to say, and nothing to flush at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _message(error: Exception) -> str | None:
+    """One readable line."""
+    if hasattr(error, "format_message"):  # wrong usage, from typer
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(context.get_help() if context is not None else "", file=sys.stderr)
+            return None
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        text = error.format_message().rstrip(".") + hint
+    elif isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory{': ' if str(error) else ''}{error}"
+    elif isinstance(error, ValueError | OSError | ImportError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error} (this should not happen; --debug shows where)"
+    return " ".join(text.split())

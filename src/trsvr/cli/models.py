@@ -1,0 +1,106 @@
+"""Solved models as files: ``result.npz``, arrays and one JSON text, nothing pickled."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from trsvr.cli.tables import read_arrays
+from trsvr.datasets.errors import DataFileError
+
+_KIND, _VERSION = "trsvr model", 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """What predictions need.
+
+    Attributes
+    ----------
+    x : array
+        Weights, followed by the intercepts.
+    classes : array or None
+        The labels, None for regression.
+    facts : dict
+        loss, intercept, n_features, n_outputs, columns, target, zero_based.
+    """
+
+    x: NDArray[np.float64]
+    classes: NDArray[Any] | None
+    facts: dict[str, Any]
+
+    def decision(self, X: Any) -> NDArray[np.float64]:
+        """Margins of the rows of X, shape (N, K)."""
+        weights = self.x.reshape(-1, self.facts["n_outputs"])
+        margins = np.asarray(X @ weights[: self.facts["n_features"]], dtype=np.float64)
+        return margins + weights[-1] if self.facts["intercept"] else margins
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels, or numbers for regression."""
+        margins = self.decision(X)
+        if self.classes is None:
+            return margins[:, 0]
+        places = margins.argmax(axis=1) if margins.shape[1] > 1 else (margins[:, 0] > 0).astype(int)
+        return self.classes[places]
+
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes, shape (N, number of classes); for logistic and softmax models."""
+        if self.facts["loss"] not in ("logistic", "softmax"):
+            raise ValueError(f"--probabilities are for logistic and softmax models, not for {self.facts['loss']}")
+        margins = self.decision(X)
+        if margins.shape[1] > 1:
+            return np.asarray(scipy.special.softmax(margins, axis=1))
+        upper = scipy.special.expit(margins[:, 0])
+        return np.column_stack([scipy.special.expit(-margins[:, 0]), upper])
+
+
+def save_model(path: Path, model: Model, **more: NDArray[Any]) -> None:
+    """Write a model; ``more`` are further arrays for the reader's use."""
+    arrays = {"x": model.x, "model": np.array(json.dumps({"kind": _KIND, "version": _VERSION, **model.facts})), **more}
+    if model.classes is not None:
+        arrays["classes"] = model.classes.astype(str) if model.classes.dtype.kind == "O" else model.classes
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def load_model(path: Path) -> Model:
+    """Read a model: its file, the ``result.json`` beside it, or the folder they are in."""
+    if path.is_dir():
+        path = path / "result.npz"
+    elif path.suffix == ".json":
+        path = path.with_suffix(".npz")
+    try:
+        arrays = read_arrays(path)
+        facts = json.loads(str(arrays["model"]))
+        if facts["kind"] != _KIND or facts["version"] != _VERSION:
+            raise KeyError
+        x, size = arrays["x"], (facts["n_features"] + facts["intercept"]) * facts["n_outputs"]
+        if x.shape != (size,):
+            raise KeyError
+    except (ValueError, KeyError, TypeError):
+        raise DataFileError(path, None, "is not a model that trsvr solve --out has written") from None
+    return Model(np.asarray(x, dtype=np.float64), arrays.get("classes"), facts)
+
+
+def scores(y: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any] | None) -> dict[str, float] | None:
+    """Accuracy of a classification; root mean square error and R² of a regression.
+
+    None where y cannot be compared: no label of it is a class of the model, or it is text and the model's are numbers.
+    """
+    is_text = y.dtype.kind not in "buif"
+    if classes is not None:
+        if is_text != (classes.dtype.kind not in "buif") or not np.isin(y, classes).any():
+            return None
+        return {"accuracy": float(np.mean(predicted == y))}
+    if is_text:
+        return None
+    residual = predicted - y.astype(np.float64)
+    spread = float(np.var(y.astype(np.float64)))
+    mean_square = float(np.mean(residual**2))
+    return {"rmse": mean_square**0.5, "r2": 1.0 - mean_square / spread if spread > 0 else float("nan")}

@@ -1,0 +1,312 @@
+"""``trsvr solve FILE``: minimise over the user's own data."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from trsvr import _check
+from trsvr._version import __version__
+from trsvr.cli import options as o
+from trsvr.cli.models import Model, save_model, scores
+from trsvr.cli.output import as_json, check_folder, show_pairs, write_folder
+from trsvr.cli.tables import Table, Wanted, read_table
+from trsvr.engine import Result, Status, minimize
+from trsvr.solvers import BY_NAME
+from trsvr.theory import Gap, estimate_gap
+
+TestSize = Annotated[
+    str | None,
+    typer.Option(
+        help="Rows held out and only scored: a share below 1, or a number of rows.",
+        metavar="NUMBER",
+        show_default=False,
+        rich_help_panel=o.DATA,
+    ),
+]
+Step = Annotated[
+    str | None,
+    typer.Option(
+        help="Step size (svrg, saga, sarah, sgd, adam).",
+        metavar="NUMBER",
+        show_default=False,
+        rich_help_panel=o.METHOD,
+    ),
+]
+More = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Any other setting of the method, such as --set max_cg=50.",
+        metavar="NAME=VALUE",
+        show_default=False,
+        rich_help_panel=o.METHOD,
+    ),
+]
+Epochs = Annotated[int, typer.Option(help="Epochs at most.", rich_help_panel=o.LIMITS)]
+Passes = Annotated[
+    float | None,
+    typer.Option(help="Passes over the data at most.", show_default=False, rich_help_panel=o.LIMITS),
+]
+Seconds = Annotated[float | None, typer.Option(help="Seconds at most.", show_default=False, rich_help_panel=o.LIMITS)]
+Tolerance = Annotated[
+    str,
+    typer.Option(
+        "--tol",
+        help="auto, none, or a number: stop when no entry of the gradient is larger.",
+        rich_help_panel=o.LIMITS,
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Same seed, same result.", rich_help_panel=o.LIMITS)]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for result.json, result.npz (no pickle), trace.csv and figure.png.",
+        show_default=False,
+        rich_help_panel=o.OUTPUT,
+    ),
+]
+Progress = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress",
+        help="A progress bar on stderr; default: if stderr is a terminal.",
+        show_default=False,
+        rich_help_panel=o.OUTPUT,
+    ),
+]
+
+
+def solve(
+    file: o.File,
+    target: o.Target = None,
+    format_: o.Format = "auto",
+    header: o.Header = True,
+    zero_based: o.ZeroBased = False,
+    test_size: TestSize = None,
+    loss: o.Loss = "logistic",
+    l2: o.Strength = 1e-4,
+    gamma: o.Gamma = 0.0,
+    a: o.WellPosition = 0.5,
+    delta: o.Delta = 1.0,
+    intercept: o.Intercept = False,
+    method: o.Method = "trsvr",
+    alpha: o.Alpha = None,
+    step: Step = None,
+    batch_size: o.BatchSize = None,
+    inner_steps: o.InnerSteps = None,
+    hessian: o.Hessian = None,
+    more: More = None,
+    epochs: Epochs = 100,
+    passes: Passes = None,
+    seconds: Seconds = None,
+    tol: Tolerance = "auto",
+    seed: Seed = 0,
+    threads: o.Threads = None,
+    out: Out = None,
+    progress: Progress = None,
+    json: o.Json = False,
+) -> None:
+    """Minimise a linear model over your own data.
+
+    The regularised loss, averaged over the rows of FILE, is minimised to many digits. Exit status 0: converged (or,
+    with --tol none, the limit reached); 1: a limit came first, or the run diverged; 130: interrupted. In all these
+    cases the best point is written to --out.
+    """
+    given = {"alpha": alpha, "step": step, "batch_size": batch_size, "inner_steps": inner_steps, "hessian": hessian}
+    tolerance = o.number("--tol", tol, "auto", "none")
+    o.objective(loss, l2, gamma, a, delta)  # refused before a long file is read
+    kind, settings = _method(method, given, more or [])
+    if out is not None:
+        check_folder(out)
+    table = read_table(file, Wanted(target=target, header=header, zero_based=zero_based), format_)
+    train, held_out = _split(table, test_size, seed)
+    X, y = _rows(table, train)
+    problem = o.problem_from(X, y, loss, l2, gamma, a, delta, intercept)
+    result = minimize(
+        problem,
+        _solver(kind, settings, problem.n_samples),
+        max_epochs=epochs,
+        max_passes=passes,
+        max_seconds=seconds,
+        tol=None if tolerance == "none" else tolerance,
+        seed=seed,
+        progress=sys.stderr.isatty() and not json if progress is None else progress,
+        threads=threads,
+    )
+    facts = {
+        "loss": loss,
+        "intercept": intercept,
+        "n_features": problem.n_features,
+        "n_outputs": problem.n_outputs,
+        "columns": table.columns,
+        "target": table.target,
+        "zero_based": zero_based,
+    }
+    model = Model(result.x, problem.classes, facts)
+    report = {
+        "trsvr": __version__,
+        "file": str(file),
+        "rows": problem.n_samples,
+        "columns": problem.n_features,
+        "objective": {"loss": loss, "l2": l2, "gamma": gamma, "a": a, "delta": delta, "intercept": intercept},
+        "classes": problem.classes,
+        "column_names": table.columns,
+        "method": method,
+        "settings": dataclasses.asdict(result.solver),
+        "seed": seed,
+        **_outcome(result, estimate_gap(problem, result.x, result.gradient)),
+        "train": scores(y, model.predict(X), model.classes),
+        "held_out": _held_out_scores(model, table, held_out),
+        "held_out_rows": held_out.size,
+    }
+    if out is not None:
+        report["files"] = [str(path) for path in _write(out, report, result, model)]
+    if json:
+        print(as_json(report))
+    else:
+        show_pairs(f"{file.name}: {loss}, {method}", _lines(report))
+    raise typer.Exit(_exit_status(result.status, tolerance))
+
+
+def _exit_status(status: Status, tolerance: Any) -> int:
+    if status is Status.INTERRUPTED:
+        return 130
+    asked_for = (Status.EPOCH_LIMIT, Status.PASS_LIMIT, Status.TIME_LIMIT)
+    return 0 if status.success or (tolerance == "none" and status in asked_for) else 1
+
+
+# ------------------------------------------------------------------------------------------------------- the method
+
+
+def _method(method: str, given: dict[str, str | None], more: list[str]) -> tuple[Any, dict[str, Any]]:
+    """The solver's class and the settings that were given."""
+    kind = BY_NAME[_check.one_of("--method", method, BY_NAME)]
+    settings: dict[str, Any] = {}
+    for name, text in given.items():
+        if text is not None:
+            settings[name] = text if name == "hessian" else o.number(f"--{name.replace('_', '-')}", text, "auto")
+    for entry in more:
+        name, equals, text = entry.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be NAME=VALUE, got {entry!r}")
+        try:
+            settings[name.strip()] = o.number(name, text, "auto")
+        except ValueError:
+            settings[name.strip()] = text.strip()
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"the method {method} has no setting {name!r}; it has {', '.join(known)}")
+    kind(**settings)  # refuses bad numbers before a long file is read
+    return kind, settings
+
+
+def _solver(kind: Any, settings: dict[str, Any], n_samples: int) -> Any:
+    """The solver; a default batch is not larger than the data."""
+    usual = next((field.default for field in dataclasses.fields(kind) if field.name == "batch_size"), None)
+    if "batch_size" not in settings and isinstance(usual, int) and usual > n_samples:
+        settings = {**settings, "batch_size": n_samples}
+    return kind(**settings)
+
+
+# --------------------------------------------------------------------------------------------------------- the data
+
+
+def _split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Rows to learn from (None: all) and rows held out, both in order."""
+    n = table.X.shape[0]
+    if test_size is None:
+        return None, np.empty(0, dtype=np.int64)
+    size = o.number("--test-size", test_size)
+    count = round(size * n) if 0 < size < 1 else size
+    if isinstance(count, float) or not 1 <= count < n:
+        raise ValueError(f"--test-size must be a share below 1 or a number of rows below {n}, got {test_size}")
+    order = np.random.default_rng(_check.whole("--seed", seed, at_least=0)).permutation(n)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _rows(table: Table, chosen: NDArray[np.int64] | None) -> tuple[Any, NDArray[Any]]:
+    assert table.y is not None, "a table with a target was asked for"
+    return (table.X, table.y) if chosen is None else (table.X[chosen], table.y[chosen])
+
+
+def _held_out_scores(model: Model, table: Table, held_out: NDArray[np.int64]) -> dict[str, float] | None:
+    if not held_out.size:
+        return None
+    X, y = _rows(table, held_out)
+    return scores(y, model.predict(X), model.classes)
+
+
+# ------------------------------------------------------------------------------------------------------- the answer
+
+
+def _outcome(result: Result, gap: Gap) -> dict[str, Any]:
+    return {
+        "status": result.status.name.lower(),
+        "message": result.message,
+        "success": result.success,
+        "value": result.value,
+        "gradient_norm": result.gradient_norm,
+        "gap": {"value": gap.value, "kind": gap.kind, "meaning": gap.sentence},
+        "epochs": result.epochs,
+        "gradient_evaluations": result.gradient_evaluations,
+        "passes": result.passes,
+        "seconds": result.seconds,
+    }
+
+
+def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
+    gap = report["gap"]
+    lines = [
+        ("status", report["message"]),
+        ("data", f"{report['rows']} rows × {report['columns']} columns"),
+        ("settings", settings),
+        ("value", f"{report['value']:.12g}"),
+        ("gradient norm", f"{report['gradient_norm']:.3g}"),
+        ("gap", f"{gap['value']:.2g} ({gap['meaning']})" if gap["kind"] != "unknown" else gap["meaning"]),
+        ("epochs", str(report["epochs"])),
+        ("passes", f"{report['passes']:.4g}"),
+        ("seconds", f"{report['seconds']:.3g}"),
+    ]
+    for name, found in (("train", report["train"]), (f"held out ({report['held_out_rows']})", report["held_out"])):
+        if found is not None:
+            lines.append((name, ", ".join(f"{what} {number:.6g}" for what, number in found.items())))
+    if "files" in report:
+        lines.append(("written", ", ".join(report["files"])))
+    return lines
+
+
+def _write(out: Path, report: dict[str, Any], result: Result, model: Model) -> list[Path]:
+    writers: dict[str, Any] = {
+        "result.json": lambda path: path.write_text(as_json(report) + "\n", encoding="utf-8"),
+        "result.npz": lambda path: save_model(path, model, gradient=result.gradient),
+        "trace.csv": lambda path: result.trace.to_csv(path, index=False),
+    }
+    try:
+        import matplotlib
+    except ImportError:
+        print("trsvr: no figure is drawn: that needs matplotlib (pip install 'trsvr[plot]')", file=sys.stderr)
+    else:
+        matplotlib.use("Agg")
+        writers["figure.png"] = lambda path: _draw(path, result)
+    return write_folder(out, writers)
+
+
+def _draw(path: Path, result: Result) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    result.plot(y="gradient_norm_sq", ax=left)
+    result.plot(y="gap", ax=right)
+    left.set_ylabel("squared gradient norm")
+    right.set_ylabel("value − best value of this run")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,172 @@
+"""What a linear model with one output knows of its curvature at a point where it has just been evaluated.
+
+A full pass leaves every row's margin and weighted curvature behind. From them come, without another product per row:
+sampled or full Hessian matrices, Hessian products, the Hessian's diagonal, and changes of the gradient since then on
+runs of consecutive rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trsvr._compile import compiled_for
+from trsvr._vectors import Vector, dot
+from trsvr.problems.linear import LinearModel
+from trsvr.problems.margins import MarginKernels, Sample
+from trsvr.problems.passes import (
+    Passes,
+    Runs,
+    add_parts,
+    change_pieces,
+    diagonal_pieces,
+    gradient_pieces,
+    gram_pieces,
+    weighted_pieces,
+)
+
+Matrix = NDArray[np.float64]
+
+# Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
+_PIECES = 8
+_BATCH_PIECES = 16
+
+
+def _penalty_slopes(kernels: Any, x: Vector, out: Vector) -> None:
+    kernels.penalty_slopes(x, out)
+
+
+def _penalty_curvatures(kernels: Any, x: Vector, out: Vector) -> None:
+    kernels.penalty_curvatures(x, out)
+
+
+class CurvatureView:
+    """Margins and curvatures of the rows at one point, and what can be made of them."""
+
+    def __init__(self, problem: LinearModel) -> None:
+        assert isinstance(problem.kernels, MarginKernels)
+        self.problem = problem
+        self.kernels = problem.kernels
+        self.n_rows = problem.kernels.labels.size
+        self.d = problem.n_parameters
+        self.margins = np.zeros(self.n_rows)
+        self.weights = np.zeros(self.n_rows)
+        self._gram: Passes | None = None
+
+    def evaluate(self, x: Vector) -> tuple[float, Vector]:
+        """F and ∇f at x; the view is then of x."""
+        return self.problem.value_and_gradient(x, self.margins, self.weights)
+
+    def swap(self, other: CurvatureView) -> None:
+        """Exchange what two views know."""
+        self.margins, other.margins = other.margins, self.margins
+        self.weights, other.weights = other.weights, self.weights
+
+    # ------------------------------------------------------------------------------------------------ penalty
+
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        out = np.empty(self.d)
+        compiled_for(_penalty_slopes, self.kernels)(self.kernels, x, out)
+        return out
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        out = np.empty(self.d)
+        compiled_for(_penalty_curvatures, self.kernels)(self.kernels, x, out)
+        return out
+
+    # ---------------------------------------------------------------------------------------------- the losses
+
+    def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+        """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many.
+
+        Rows are taken along the data, in order, so a sample touches the memory once. All rows are used where as many
+        are asked for.
+        """
+        d = self.d
+        if self._gram is None:
+            pieces = int(min(_PIECES, max(1, self.n_rows // 64)))
+            bounds = np.linspace(0, self.n_rows, pieces + 1).astype(np.int64)
+            self._gram = Passes(Runs.of_pieces(bounds), d * d + 4 * d, self.n_rows * d)
+        norms = self.problem.squared_rows
+        if rows >= self.n_rows:
+            sample = Sample(1.0, 0.0)
+        else:
+            importance = dot(self.weights, norms)
+            share = 0.5 * rows / self.n_rows
+            sample = Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
+        offsets = random.random(self._gram.all_rows.pieces)
+        flat = np.empty(d * d)
+
+        def use(totals: Vector, parts: Matrix) -> int:
+            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, flat)
+            return int(totals.sum())
+
+        taken = self._gram.sums(gram_pieces, self.kernels, (sample, self.weights, norms, offsets, d), use)
+        upper = flat.reshape(d, d)
+        return np.triu(upper) + np.triu(upper, 1).T, taken
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses, all rows, times v."""
+        return self._mean(weighted_pieces, (self.weights, v))
+
+    def diagonal(self) -> Vector:
+        """Diagonal of the mean Hessian of the losses."""
+        return self._mean(diagonal_pieces, (self.weights, self.d))
+
+    def _mean(self, work: Any, what: tuple[Any, ...]) -> Vector:
+        out = np.empty(self.d)
+
+        def use(totals: Vector, parts: Matrix) -> None:
+            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
+
+        self.problem.passes.sums(work, self.kernels, what, use)
+        return out
+
+    def changes(self, x: Vector, batch_size: int, random: np.random.Generator) -> tuple[Vector, Vector, int]:
+        """Mean change of the losses' gradients between this view's point and x, on two independent halves of a batch.
+
+        The batch is runs of consecutive rows from random places (the rows wrap around, so every row is as likely as any
+        other). Returns the two halves' means and the number of rows.
+        """
+        length = int(np.clip(batch_size // 32, 4, 64))
+        count = max(2, math.ceil(batch_size / length / 2) * 2)
+        begins = random.integers(self.n_rows, size=count)
+        ends = begins + min(length, self.n_rows)
+        rest = np.maximum(ends - self.n_rows, 0)
+        # A run that wraps around is two runs of the same group: the second one is empty for all others.
+        pairs_begin = np.stack([begins, np.zeros_like(begins)], axis=1).ravel()
+        pairs_end = np.stack([ends - rest, rest], axis=1).ravel()
+        pieces = min(_BATCH_PIECES, count // 2 * 2)
+        groups = np.linspace(0, count, pieces + 1).astype(np.int64) * 2
+        groups[pieces // 2] = count // 2 * 2
+        first, second = np.empty(self.d), np.empty(self.d)
+        # The mean over rows that count is taken from a mean over all rows.
+        per_half = self.n_rows / self.problem.n_samples / (count // 2 * min(length, self.n_rows))
+
+        def use(totals: Vector, parts: Matrix) -> None:
+            add_parts(parts, 0, pieces // 2, per_half, first)
+            add_parts(parts, pieces // 2, pieces, per_half, second)
+
+        runs = Runs(pairs_begin, pairs_end, groups)
+        self.problem.passes.sums(change_pieces, self.kernels, (x, self.margins), use, runs)
+        return first, second, count * min(length, self.n_rows)
+
+    def warm_up(self, dense: bool) -> None:
+        """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
+        x, nothing = np.zeros(self.d), np.zeros(1)
+        passes = self.problem.passes
+        passes.warm_up(gradient_pieces, self.kernels, (x, nothing, nothing))
+        self.penalty_curvatures(x)
+        self.penalty_slopes(x)
+        if dense:
+            passes.warm_up(change_pieces, self.kernels, (x, nothing))
+            sample = Sample(0.0, 0.0)
+            passes.warm_up(gram_pieces, self.kernels, (sample, nothing, nothing, nothing, self.d))
+        else:
+            passes.warm_up(weighted_pieces, self.kernels, (nothing, x))
+            passes.warm_up(diagonal_pieces, self.kernels, (nothing, self.d))

@@ -1,0 +1,111 @@
+"""How far a value is from the smallest one: a bound where μ is known, an estimate elsewhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._vectors import Vector
+from trsvr.theory.constants import hessian_at, strong_convexity
+
+
+def gap_bound(problem: Any, gradient: Any) -> float | None:
+    """‖∇f(x)‖²/(2μ), which f(x) − min f never exceeds; None where the problem has no known μ > 0.
+
+    Parameters
+    ----------
+    problem : FiniteSum
+    gradient : array
+        ∇f(x).
+    """
+    gradient = _check.vector("gradient", gradient, problem.n_parameters)
+    try:
+        mu = strong_convexity(problem)
+    except ValueError:
+        return None
+    return float(gradient @ gradient) / (2.0 * mu) if mu > 0.0 else None
+
+
+def expected_decrease(problem: Any, x: Any, gradient: Any, max_products: int = 100) -> float:
+    """½ gᵀH⁻¹g with H = ∇²f(x): what a Newton step would gain, by conjugate gradients on all rows.
+
+    Near a minimum this is f(x) − min f up to higher order. It is no bound: an early end makes it too small.
+
+    Parameters
+    ----------
+    problem : FiniteSum
+    x, gradient : array
+        A point and ∇f there.
+    max_products : int
+        Products with H at most, each a pass over the data.
+
+    Returns
+    -------
+    float
+        NaN where the curvature is negative along the way: x is not near a minimum.
+    """
+    point = _check.vector("x", x, problem.n_parameters)
+    residual = _check.vector("gradient", gradient, problem.n_parameters)
+    _check.whole("max_products", max_products)
+    product = hessian_at(problem, point)
+    direction: Vector = -residual
+    squared = float(residual @ residual)
+    wanted, decrease = 1e-6 * squared, 0.0
+    for _ in range(min(max_products, 2 * residual.size)):
+        if squared <= wanted or squared == 0.0:
+            break
+        curved = product(direction)
+        curvature = float(direction @ curved)
+        if not curvature > 0.0:
+            # rounding, once the gradient is as small as the rounding errors of its own products
+            return math.nan if curvature < 0.0 or decrease == 0.0 else decrease
+        length = squared / curvature
+        decrease += 0.5 * length * squared
+        residual = residual + length * curved
+        before, squared = squared, float(residual @ residual)
+        direction = (squared / before) * direction - residual
+    return decrease
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What is known of f(x) − min f.
+
+    Attributes
+    ----------
+    value : float
+        NaN where nothing can be said.
+    kind : {"bound", "estimate", "unknown"}
+    sentence : str
+        Where it comes from.
+    """
+
+    value: float
+    kind: str
+    sentence: str
+
+
+def estimate_gap(problem: Any, x: Any, gradient: Any) -> Gap:
+    """The bound where there is one, else the expected decrease.
+
+    Parameters
+    ----------
+    problem : FiniteSum
+    x, gradient : array
+        A point and ∇f there.
+    """
+    if not np.isfinite(gradient).all():
+        return Gap(math.nan, "unknown", "the gradient is not finite")
+    bound = gap_bound(problem, gradient)
+    if bound is not None:
+        return Gap(bound, "bound", "at most ‖∇f‖²/(2μ), by strong convexity")
+    decrease = expected_decrease(problem, x, gradient)
+    if math.isnan(decrease):
+        return Gap(decrease, "unknown", "negative curvature here: not near a minimum")
+    return Gap(
+        decrease, "estimate", "about ½ gᵀH⁻¹g, what a Newton step would gain; there is no known μ > 0 for a bound"
+    )

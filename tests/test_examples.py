@@ -1,0 +1,33 @@
+"""Every example runs, in a process of its own and an empty folder, and says what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run_example(name: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.iterdir()), "an example leaves nothing behind"
+    return done.stdout
+
+
+def test_an_estimator_of_ones_own(tmp_path):
+    lines = run_example("own_estimator.py", tmp_path).splitlines()
+    assert lines[2].split() == ["estimator", "passes", "seconds", "gap"]
+    rows = [line.split() for line in lines[3:]]
+    assert [row[0] for row in rows] == ["SVRGGradient"] * 3 + ["LooplessSVRG"] * 3
+    for some in (rows[:3], rows[3:]):
+        gaps = [float(row[3]) for row in some]
+        assert gaps[0] > gaps[1] > gaps[2]
+        assert gaps[2] < 1e-6
+        # A renewed reference is counted in the mean: 2b + qN a step.
+        assert float(some[0][1]) == pytest.approx(8.1, abs=2.0)

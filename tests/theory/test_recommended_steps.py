@@ -1,0 +1,80 @@
+"""Step sizes against scikit-learn's and by running; gaps against SciPy's minimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from sklearn.linear_model._sag import get_auto_step_size
+
+from oracle import Oracle
+from trsvr import SVRG, TRSVR, minimize, problems, theory
+
+
+@pytest.mark.parametrize("strength", [1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize(("loss", "name"), [(problems.Logistic(), "log"), (problems.Squared(), "squared")])
+def test_saga_step_is_scikit_learns(data, loss, name, strength):
+    X, y = data
+    problem = problems.LinearModel(X, y, loss, problems.L2(strength))
+    theirs = get_auto_step_size((X**2).sum(axis=1).max(), strength, name, False, len(y), is_saga=True)
+    assert theory.recommended_step(problem, "saga") == pytest.approx(theirs)
+
+
+def test_steps_grow_with_the_batch(convex):
+    problem, _ = convex
+    largest, mean = theory.component_smoothness(problem), theory.smoothness(problem)
+    for method, single in (("svrg", 1 / 6), ("sarah", 1 / 2), ("saga", None)):
+        steps = [theory.recommended_step(problem, method, batch_size=b) for b in (1, 4, 20, 100, 400)]
+        assert steps == sorted(steps)
+        assert steps[-1] <= 1 / mean
+        if single is not None:
+            assert steps[0] == pytest.approx(single / largest)
+
+
+@pytest.mark.parametrize("batch_size", [1, 20])
+def test_svrg_converges_at_the_recommended_step(convex, batch_size):
+    problem, oracle = convex
+    best = scipy.optimize.minimize(oracle.value, np.zeros(6), jac=oracle.gradient, tol=1e-10).fun
+    step = theory.recommended_step(problem, "svrg", batch_size=batch_size)
+    result = minimize(problem, SVRG(step, batch_size, inner_steps=4 * 400 // batch_size), max_epochs=60, tol=None)
+    assert abs(result.value - best) <= 1e-6, f"gap {result.value - best:.2e} at step {step:.3g}"
+
+
+def test_double_well_has_a_natural_radius(nonconvex):
+    problem, oracle = nonconvex
+    radius = theory.sublevel_radius(problem, oracle.value(np.zeros(6)))
+    assert theory.recommended_step(problem, "svrg") == theory.recommended_step(problem, "svrg", radius=radius)
+    assert theory.recommended_step(problem, "svrg", radius=0.1) > theory.recommended_step(problem, "svrg")
+
+
+def test_refused(convex):
+    with pytest.raises(ValueError, match="did you mean 'svrg'"):
+        theory.recommended_step(convex[0], "svr")
+    with pytest.raises(ValueError, match="batch_size"):
+        theory.recommended_step(convex[0], "svrg", batch_size=0)
+
+
+def test_gap_bound_is_above_and_estimate_is_near(data):
+    X, y = data
+    for intercept in (False, True):
+        problem = problems.logistic(X, y, l2=1e-2, intercept=intercept)
+        oracle = Oracle(X, y, problems.Logistic(), problems.L2(1e-2), intercept=intercept)
+        best = scipy.optimize.minimize(oracle.value, np.zeros(oracle.n_parameters), jac=oracle.gradient, tol=1e-12)
+        x = best.x + 1e-2 * np.random.default_rng(0).normal(size=best.x.size)
+        gap, gradient = oracle.value(x) - best.fun, oracle.gradient(x)
+        assert theory.expected_decrease(problem, x, gradient) == pytest.approx(gap, rel=0.02)
+        found = theory.estimate_gap(problem, x, gradient)
+        assert found.kind == ("estimate" if intercept else "bound")
+        assert found.value == pytest.approx(gap, rel=0.02) if intercept else found.value >= gap
+
+
+def test_gap_where_curvature_is_negative(nonconvex):
+    problem, oracle = nonconvex
+    x = np.full(6, 1e-3)
+    assert np.linalg.eigvalsh(oracle.hessian(x))[0] < 0
+    found = theory.estimate_gap(problem, x, np.eye(6)[int(np.argmin(np.diag(oracle.hessian(x))))])
+    assert found.kind in ("unknown", "estimate")
+    assert np.isnan(found.value) == (found.kind == "unknown")
+    assert theory.estimate_gap(problem, x, np.full(6, np.nan)).kind == "unknown"
+    result = minimize(problem, TRSVR(alpha=1.0, batch_size=50, inner_steps=20), max_epochs=50)
+    assert theory.estimate_gap(problem, result.x, result.gradient).value < 1e-6
