@@ -1,5 +1,7 @@
 """Finite sums minimised to many digits: stochastic trust regions with variance-reduced gradients."""
 
+from typing import Any
+
 from trsvr import parts, problems, theory
 from trsvr._version import __version__
 from trsvr.engine import Result, Status, minimize
@@ -10,6 +12,7 @@ __all__ = [
     "problems",
     "parts",
     "theory",
+    "datasets",
     "TRSVR",
     "SVRG",
     "SAGA",
@@ -24,3 +27,12 @@ __all__ = [
     "Status",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the data sets when they are first asked for."""
+    if name == "datasets":
+        import importlib
+
+        return importlib.import_module("trsvr.datasets")
+    raise AttributeError(f"module 'trsvr' has no attribute {name!r}")

@@ -15,8 +15,8 @@ from trsvr.cli.compare import Race, _contestant, parse_methods
 from trsvr.cli.paper_values import STUDIES
 from trsvr.engine.stopping import Limits
 
-LABELS = ["svrg step=0.05", "svrg", "saga", "lbfgs", "trust-region"]
-METHODS = "svrg:step=0.05,svrg,saga,lbfgs,trust-region:initial_radius=2"
+LABELS = ["svrg step=0.0005", "svrg", "saga", "lbfgs", "trust-region"]
+METHODS = "svrg:step=0.0005,svrg,saga,lbfgs,trust-region:initial_radius=2"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_the_traces(compared):
     assert by_name["trust-region"]["settings"]["initial_radius"] == 2
     assert by_name["trust-region"]["passes_to"]["1e-09"] < 60
     assert by_name["saga"]["passes_to"]["0.001"] < 60
-    assert by_name["svrg step=0.05"]["passes_to"]["1e-09"] is None, "one that never comes there"
+    assert by_name["svrg step=0.0005"]["passes_to"]["1e-09"] is None, "one that never comes there"
 
 
 def test_figures_are_figures(compared):

@@ -491,7 +491,7 @@ def _show(comparison: dict[str, Any]) -> None:
         f"start {comparison['start']}; smallest value {comparison['smallest_value']:.12g}"
     )
     # Narrow columns: the table has to fit into eighty characters.
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("method\n", style="cyan", overflow="fold", min_width=7)
     for name in (*(f"passes\n≤{_power(gap)}" for gap in GAPS), *(f"secs\n≤{_power(gap)}" for gap in GAPS)):
         table.add_column(name, justify="right", no_wrap=True, min_width=6)
@@ -507,7 +507,9 @@ def _show(comparison: dict[str, Any]) -> None:
             _small(line["final_gradient_norm_sq"]),
             f"{line['epochs']:.0f}",
         )
-    Console().print(table)
+    console = Console()
+    console.print(Text(title, style="bold"))
+    console.print(table)
     print(f"Until the gap f − f* was so small; medians of {comparison['seeds']} seeds; – is never.")
     if "files" in comparison:
         print(f"Written: {', '.join(comparison['files'])}")

@@ -101,13 +101,13 @@ class GradientTest:
         if not self.active:
             return None
         largest = float(np.abs(gradient).max(initial=0.0))
-        if self.tol == "auto" and "expected_decrease" in known:
+        if self.tol == "auto" and "expected_decrease" in known and math.isfinite(value):
             if largest == 0.0 or known["expected_decrease"] <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
                 return Status.CONVERGED
         elif largest <= self.threshold:
             return Status.CONVERGED
-        if known.get("at_floor"):
-            return Status.ROUNDING_FLOOR
+        if "at_floor" in known:  # a solver that refuses steps knows best why a value stands still
+            return Status.ROUNDING_FLOOR if known["at_floor"] else None
         if self._stands_still(value, largest):
             return Status.ROUNDING_FLOOR
         return None

@@ -7,7 +7,6 @@ With P near the Hessian, α = 1 is a Newton step on every problem, whatever the 
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from trsvr._vectors import Vector, dot
@@ -53,6 +52,9 @@ class DenseNorm:
     """
 
     def __init__(self, losses: Matrix, penalty: Vector) -> None:
+        from scipy.linalg import lapack  # slow to import, and not everybody needs it
+
+        self._solve = lapack.dpotrs
         self.losses = losses
         self.penalty = penalty
         self.convex = bool((penalty >= 0.0).all())
@@ -62,7 +64,7 @@ class DenseNorm:
         matrix = losses.copy()
         while True:
             matrix[np.diag_indices_from(matrix)] = np.diagonal(losses) + shift
-            factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=True)
+            factor, failed = lapack.dpotrf(matrix, lower=True)
             if not failed:
                 break
             shift = np.maximum(10.0 * shift, 10.0 * floor)
@@ -70,7 +72,7 @@ class DenseNorm:
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
-        solution: Vector = scipy.linalg.lapack.dpotrs(self._factor, v, lower=True)[0]
+        solution: Vector = self._solve(self._factor, v, lower=True)[0]
         return solution
 
     def dual(self, v: Vector) -> float:

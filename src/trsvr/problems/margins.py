@@ -38,14 +38,25 @@ class Sample(NamedTuple):
 
 @kernel(fastmath=True)
 def add_gram(block: Any, out: Any) -> None:
-    """Add the upper half of blockᵀ·block to ``out``, for a block of four rows."""
+    """Add the upper half of blockᵀ·block to ``out``, for a block of four rows.
+
+    Two rows of ``out`` at a time, from a whole vector register on: entries left of the diagonal are not all meaningful.
+    Columns in which all four rows are zero cost nothing.
+    """
     a, b, c, d = block[0], block[1], block[2], block[3]
-    for j in range(a.size):
+    n = a.size
+    for j in range(0, n - 1, 2):
         p, q, r, s = a[j], b[j], c[j], d[j]
-        if p != 0.0 or q != 0.0 or r != 0.0 or s != 0.0:
-            row = out[j]
-            for k in range(j, a.size):
-                row[k] += p * a[k] + q * b[k] + r * c[k] + s * d[k]
+        p_next, q_next, r_next, s_next = a[j + 1], b[j + 1], c[j + 1], d[j + 1]
+        empty = p == 0.0 and q == 0.0 and r == 0.0 and s == 0.0
+        if empty and p_next == 0.0 and q_next == 0.0 and r_next == 0.0 and s_next == 0.0:
+            continue
+        row, row_next = out[j], out[j + 1]
+        for k in range(j - j % 8, n):
+            row[k] += p * a[k] + q * b[k] + r * c[k] + s * d[k]
+            row_next[k] += p_next * a[k] + q_next * b[k] + r_next * c[k] + s_next * d[k]
+    if n % 2:
+        out[n - 1, n - 1] += a[n - 1] ** 2 + b[n - 1] ** 2 + c[n - 1] ** 2 + d[n - 1] ** 2
 
 
 @record

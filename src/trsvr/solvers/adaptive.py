@@ -237,6 +237,10 @@ class AdaptiveTRSVR:
         work: _Work = state.work
         radius = state.scalars["alpha"] * size
         taken = preconditioned_cg(work.model, work.norm, gradient, radius, _CG_TOLERANCE, self.max_cg)
+        if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == _UNBOUNDED:
+            # Without a bound the model has no minimum: begin with a step as long as the gradient.
+            state.scalars["alpha"] = report.alpha = 1.0
+            taken = preconditioned_cg(work.model, work.norm, gradient, size, _CG_TOLERANCE, self.max_cg)
         state.x += taken.step
         report.steps += 1
         if not isinstance(work.norm, DenseNorm):
@@ -301,7 +305,9 @@ class AdaptiveTRSVR:
                 self._doubt(state)
             return
         rounding = work.escape is None and abs(before["value"] - state.value) <= 64 * _EPSILON * abs(before["value"])
-        if finite and rounding and before["predicted"] <= 64 * _EPSILON * abs(before["value"]):
+        step = float(np.abs(state.x - before["x"]).max())
+        tiny = step <= _EPSILON * float(np.abs(before["x"]).max(initial=0.0))
+        if tiny or (finite and rounding and before["predicted"] <= 64 * _EPSILON * abs(before["value"])):
             scalars["at_floor"] = 1.0
         state.x[:] = before["x"]
         state.value, state.gradient = before["value"], before["gradient"]

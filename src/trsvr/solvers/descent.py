@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
 from trsvr import _check
 from trsvr._compile import compiled_for, record
@@ -21,6 +22,18 @@ from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers import lazy
 from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch, fill_table, warm_up_table
+
+# Rows ahead of the one at work that are asked for. Batches of more rows do so themselves.
+_AHEAD = 6
+
+
+def ask_for(problem: Any, i: int) -> None:
+    """Tell the memory that row i is needed soon; nothing in plain Python."""
+
+
+@overload(ask_for, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_ask_for(problem: Any, i: Any) -> Any:
+    return lambda problem, i: problem.rows.touch(i)
 
 
 @record
@@ -43,6 +56,9 @@ def descent_steps(
 ) -> None:
     """Steps over consecutive batches of ``indices``; changes x and the memory."""
     for begin in range(0, indices.size, batch_size):
+        if batch_size < _AHEAD:
+            for k in range(begin + _AHEAD, min(begin + _AHEAD + batch_size, indices.size)):
+                ask_for(problem, indices[k])
         batch = indices[begin : begin + batch_size]
         estimator.estimate(memory, problem, x, batch, work.margins, work.gradient)
         add_scaled(-step, work.gradient, x)

@@ -24,9 +24,16 @@ class SAGA(Descent):
     Parameters
     ----------
     step : float or "auto"
-        Step size; "auto" is 1/(2 L_max + min(2Nμ, L_max)), as in scikit-learn.
+        Step size; "auto" is 1/(2 L_max + min(2Nμ, L_max)), as in scikit-learn, and for batches what
+        `trsvr.theory.recommended_step` says.
     batch_size : int
         b, rows per step, drawn uniformly with replacement.
+
+    Notes
+    -----
+    On sparse rows with an `L2` regulariser a step costs the nonzeros of its batch and not d: untouched coordinates are
+    brought up to date when a row needs them (`trsvr.solvers.lazy`). With the double well that would not be exact, so
+    dense vectors are used, as they are for batches with about as many nonzeros as columns.
     """
 
     name = "saga"

@@ -27,11 +27,17 @@ class SARAH(Descent):
     Parameters
     ----------
     step : float or "auto"
-        Step size; "auto" is the one of `trsvr.theory.recommended_step`.
+        Step size; "auto" is the one of `trsvr.theory.recommended_step` for this batch size.
     batch_size : int
         b, rows per step, drawn uniformly with replacement.
     inner_steps : int or "auto"
         S, steps per outer iteration; "auto" is ⌈N/b⌉.
+
+    Notes
+    -----
+    On sparse rows with an `L2` regulariser a step costs the nonzeros of its batch and not d: untouched coordinates are
+    brought up to date when a row needs them (`trsvr.solvers.lazy`). With the double well that would not be exact, so
+    dense vectors are used, as they are for batches with about as many nonzeros as columns.
     """
 
     inner_steps: int | str = "auto"

@@ -103,7 +103,7 @@ class TrustRegion:
         return State(
             x=x,
             memory=NoMemory(),
-            scalars={"radius": float(self.initial_radius)},
+            scalars={"radius": float(self.initial_radius), "at_floor": 0.0},
             work=(CGWork.of_size(x.size), {}),
         )
 
@@ -147,3 +147,6 @@ class TrustRegion:
             state.x[:] = before["x"]
             state.value, state.gradient = before["value"], before["gradient"]
             report.rejected = 1
+            smallest = np.finfo(float).eps * (1.0 + float(np.abs(state.x).max(initial=0.0)))
+            if predicted <= _ROUNDING * abs(before["value"]) or state.scalars["radius"] <= smallest:
+                state.scalars["at_floor"] = 1.0

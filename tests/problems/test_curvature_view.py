@@ -1,0 +1,68 @@
+"""What a linear model knows of its curvature, against dense NumPy."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import trsvr
+from trsvr.problems.curvature import CurvatureView
+
+
+def looked_at(intercept, sparse, d=7, rows=1500):
+    rng = np.random.default_rng(d + intercept)
+    X = rng.normal(size=(rows, d))
+    X[:, d // 2] *= rng.random(rows) < 0.1  # a rare column
+    y = np.sign(X[:, 0] + rng.normal(size=rows))
+    weights = rng.random(rows) * (rng.random(rows) < 0.9)
+    problem = trsvr.problems.logistic(
+        scipy.sparse.csr_array(X) if sparse else X, y, l2=1e-3, intercept=intercept, sample_weight=weights
+    )
+    view = CurvatureView(problem)
+    x = rng.normal(size=problem.n_parameters)
+    view.evaluate(x)
+    design = np.hstack([X, np.ones((rows, 1))]) if intercept else X
+    p = 1 / (1 + np.exp(-(design @ x)))
+    scale = weights * (weights > 0).sum() / weights.sum()
+    hessian = design.T @ (design * (scale * p * (1 - p))[:, None]) / (weights > 0).sum()
+    return problem, view, x, hessian, rng
+
+
+@pytest.mark.parametrize(("intercept", "sparse"), [(False, False), (True, True)])
+def test_matrix_product_and_diagonal_of_all_rows(intercept, sparse):
+    problem, view, _, hessian, rng = looked_at(intercept, sparse)
+    matrix, taken = view.matrix(10**9, rng)
+    assert taken >= problem.n_samples
+    np.testing.assert_allclose(matrix, hessian, rtol=1e-12, atol=1e-14)
+    v = rng.normal(size=problem.n_parameters)
+    np.testing.assert_allclose(view.product(v), hessian @ v, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(view.diagonal(), np.diag(hessian), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("d", [1, 2, 9])
+def test_matrices_of_any_width(d):
+    _, view, _, hessian, rng = looked_at(False, False, d=d, rows=200)
+    np.testing.assert_allclose(view.matrix(10**9, rng)[0], hessian, rtol=1e-12, atol=1e-14)
+
+
+def test_a_sampled_matrix_has_the_full_one_as_its_mean():
+    _, view, _, hessian, rng = looked_at(False, False)
+    draws = np.array([view.matrix(200, rng)[0] for _ in range(400)])
+    error = draws.mean(axis=0) - hessian
+    standard_error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert (np.abs(error) <= 5 * standard_error + 1e-12).all()
+    counts = [view.matrix(200, rng)[1] for _ in range(50)]
+    assert 150 < np.mean(counts) < 210
+
+
+def test_changes_on_runs_of_rows_are_unbiased_and_their_halves_independent():
+    problem, view, x, _, rng = looked_at(False, False)
+    moved = x + 0.1 * rng.normal(size=x.size)
+    exact = problem.value_and_gradient(moved)[1] - problem.value_and_gradient(x)[1]
+    exact -= view.penalty_slopes(moved) - view.penalty_slopes(x)
+    halves = np.array([view.changes(moved, 256, rng)[:2] for _ in range(500)])
+    means = halves.mean(axis=1)
+    standard_error = means.std(axis=0) / np.sqrt(len(means))
+    assert (np.abs(means.mean(axis=0) - exact) <= 5 * standard_error).all()
+    first, second = halves[:, 0] - exact, halves[:, 1] - exact
+    correlation = (first * second).mean(axis=0) / np.sqrt((first**2).mean(axis=0) * (second**2).mean(axis=0))
+    assert np.abs(correlation).max() < 0.2

@@ -1,0 +1,180 @@
+"""The mode with nothing to choose, against SciPy's minimisers."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+
+import trsvr
+from trsvr.problems import (
+    L2,
+    DoubleWell,
+    FunctionProblem,
+    LinearModel,
+    Logistic,
+    PseudoHuber,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    double_well_logistic,
+    logistic,
+)
+
+
+def smallest_value(problem, x0):
+    """The smallest value SciPy finds from two starts."""
+    values = []
+    for start in (x0, np.zeros(problem.n_parameters)):
+        found = scipy.optimize.minimize(
+            problem.value_and_gradient,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={"gtol": 1e-12, "ftol": 0, "maxiter": 5000},
+        )
+        values.append(found.fun)
+    return min(values)
+
+
+def assert_minimises(problem, **options):
+    result = trsvr.minimize(problem, **options)
+    assert result.success, result
+    best = smallest_value(problem, result.x)
+    at_zero = problem.value_and_gradient(np.zeros(problem.n_parameters))[0]
+    assert result.value - best <= 1e-10 * abs(best) + 64 * np.finfo(float).eps * at_zero, result
+    return result
+
+
+def data(rows=3000, d=12, decades=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, d)) * np.logspace(0, -decades, d)
+    margins = X @ (rng.normal(size=d) * np.logspace(0, decades, d))
+    return X, np.where(margins + rng.normal(size=rows) > 0, 1, -1), margins
+
+
+@pytest.mark.parametrize("l2", [1e-4, 1e-8])
+@pytest.mark.parametrize("decades", [0.0, 3.0])
+def test_logistic_whatever_the_units(l2, decades):
+    X, y, _ = data(decades=decades)
+    result = assert_minimises(logistic(X, y, l2=l2))
+    assert result.epochs < 30
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_any_start(scale):
+    X, y, _ = data()
+    start = scale * np.random.default_rng(1).normal(size=12)
+    assert_minimises(logistic(X, y), x0=start, max_epochs=300)
+
+
+@pytest.mark.parametrize("loss", [Squared(), PseudoHuber(0.5), SquaredHinge()])
+def test_other_losses(loss):
+    X, y, margins = data()
+    target = y if isinstance(loss, SquaredHinge) else margins + np.random.default_rng(2).normal(size=len(y))
+    assert_minimises(LinearModel(X, target, loss, L2(1e-3)), max_epochs=200)
+
+
+def test_sparse_rows_intercept_and_weights():
+    X, y, _ = data(rows=2000, d=30)
+    X = scipy.sparse.csr_array(X * (np.random.default_rng(3).random(X.shape) < 0.2))
+    weights = np.random.default_rng(4).integers(0, 4, size=len(y))
+    assert_minimises(logistic(X, y, intercept=True, sample_weight=weights))
+
+
+def test_more_columns_than_a_dense_norm_is_good_for():
+    rng = np.random.default_rng(5)
+    X = scipy.sparse.random(600, 1500, density=0.02, random_state=5, format="csr")
+    y = np.where(rng.random(600) < 0.5, 1, -1)
+    result = assert_minimises(logistic(X, y, l2=1e-4))
+    assert result.trace["hessian_products"].iloc[-1] > 0
+
+
+def test_several_outputs():
+    X, _, margins = data(rows=800, d=6)
+    classes = np.digitize(margins, np.quantile(margins, [0.3, 0.7]))
+    assert_minimises(LinearModel(X, classes, Softmax(), L2(1e-3), intercept=True))
+
+
+@pytest.mark.parametrize("with_value", [True, False])
+def test_functions_without_products(with_value):
+    X, y, _ = data(rows=500, d=5)
+    truth = logistic(X, y, l2=1e-3)
+
+    def value(x, i):
+        return np.logaddexp(0, -y[i] * (X[i] @ x)).mean() + 0.5e-3 * x @ x
+
+    problem = FunctionProblem(500, 5, truth.batch_gradient, value if with_value else None)
+    result = trsvr.minimize(problem)
+    assert result.success
+    assert np.abs(truth.value_and_gradient(result.x)[1]).max() < 1e-7
+
+
+@pytest.mark.parametrize("norm", ["dense", "diagonal", "identity"])
+def test_every_norm_reaches_the_minimiser(norm):
+    X, y, _ = data(rows=1000)
+    assert_minimises(logistic(X, y, l2=1e-3), solver=trsvr.TRSVR(norm=norm))
+
+
+def test_the_run_is_monotone_at_reference_points_and_the_trace_says_what_it_did():
+    X, y, _ = data(decades=2.0)
+    result = trsvr.minimize(logistic(X, y, l2=1e-6))
+    values = result.trace["value"].to_numpy()
+    assert (np.diff(values) <= 8 * np.finfo(float).eps * values[:-1]).all()
+    assert (result.trace["curvature_rows"].iloc[1:] > 0).all()
+    assert result.trace["alpha"].iloc[1] == 1.0
+
+
+def test_truly_nonconvex_ends_at_a_minimum():
+    X, y, _ = data(rows=2000, d=10)
+    X[:, 3] = 0.0  # at zero this coordinate sits on top of the well's hill: no gradient, negative curvature
+    d, l2 = 10, 1e-4
+    problem = double_well_logistic(X, y, l2=l2, gamma=10 * l2 * d)
+    result = trsvr.minimize(problem, max_epochs=200)
+    assert result.success
+    assert result.gradient_norm <= 1e-9
+    hessian = np.array([problem.hessian_product(result.x, None, unit) for unit in np.eye(d)])
+    assert np.linalg.eigvalsh(hessian)[0] > 0
+    assert result.trace["negative_curvature"].sum() > 0
+    assert abs(result.x[3]) > 0.1
+
+
+def test_nonconvex_with_many_columns():
+    rng = np.random.default_rng(7)
+    X = scipy.sparse.random(300, 400, density=0.05, random_state=7, format="csr")
+    y = np.where(rng.random(300) < 0.5, 1, -1)
+    problem = LinearModel(X, y, Logistic(), L2(1e-3) + DoubleWell(10 * 1e-3 * 400, 0.5))
+    result = trsvr.minimize(problem, max_epochs=300)
+    assert result.success
+    assert result.gradient_norm <= 1e-9
+    hessian = np.array([problem.hessian_product(result.x, None, unit) for unit in np.eye(400)])
+    assert np.linalg.eigvalsh(hessian)[0] > -1e-8
+
+
+def test_the_same_seed_gives_the_same_bits_for_any_number_of_threads():
+    X, y, _ = data(rows=20_000, d=20)
+    problem = logistic(X, y)
+    results = [trsvr.minimize(problem, threads=threads) for threads in (1, 2, 4)]
+    for other in results[1:]:
+        assert np.array_equal(results[0].x, other.x)
+        assert results[0].trace["passes"].tolist() == other.trace["passes"].tolist()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mushrooms", "ijcnn1", "cod-rna"])
+@pytest.mark.parametrize("l2", [1e-4, 1e-8])
+def test_real_data(data_folder, name, l2):
+    dataset = trsvr.datasets.load(name, data_dir=data_folder)
+    problem = logistic(dataset.X, dataset.y, l2=l2)
+    result = trsvr.minimize(problem)
+    assert result.success
+    reference = trsvr.minimize(problem, trsvr.TrustRegion(), x0=result.x, tol=1e-14, max_epochs=50)
+    assert result.value - reference.value <= 1e-10 * reference.value + 64 * np.finfo(float).eps
+
+
+def test_settings_that_do_not_go_together_are_refused():
+    with pytest.raises(ValueError, match="norm must be 'auto' or 'identity' with a numeric alpha"):
+        trsvr.TRSVR(alpha=0.1, norm="dense")
+    with pytest.raises(ValueError, match="alpha must be a number"):
+        trsvr.TRSVR(hessian="exact")
+    with pytest.raises(ValueError, match="norm 'dense' needs a linear model"):
+        trsvr.minimize(FunctionProblem(3, 1, lambda x, i: x), trsvr.TRSVR(norm="dense"))
