@@ -99,6 +99,7 @@ class Slices:
         self.indices = indices
 
     def slices(self, batch_size: int, steps: int) -> list[np.ndarray]:
+        """All of them at once."""
         return [self.indices]
 
 

@@ -365,7 +365,10 @@ class Race:
         tell()
         x = None
         for solver in (TrustRegion(), LBFGS()):
-            result = minimize(self.problem, solver, x0=x, max_epochs=300, tol=0.0, threads=self.threads)
+            watch = _StandsStill()
+            result = minimize(
+                self.problem, solver, x0=x, max_epochs=300, tol=None, callback=watch, threads=self.threads
+            )
             x = result.x
             self._look(result)
             if self.interrupted:
@@ -434,6 +437,24 @@ class Race:
     def _cost(self, result: Result, gap: float, column: str) -> float:
         """Passes or seconds until a run first had this gap; infinite if never."""
         return next((row[column] for row in result.rows if row["value"] - self.smallest <= gap), np.inf)
+
+
+class _StandsStill:
+    """Callback that ends a run whose value no longer falls, up to its last digits."""
+
+    patience = 3
+
+    def __init__(self) -> None:
+        self.smallest = np.inf
+        self.since = 0
+
+    def __call__(self, result: Result) -> None:
+        value = result.rows[-1]["value"]
+        falls = value < self.smallest - 4 * np.finfo(float).eps * abs(value)
+        self.smallest, self.since = min(value, self.smallest), 0 if falls else self.since + 1
+        # A refused step of the trust region leaves the value where it was and only makes the radius smaller.
+        if self.since >= self.patience and not result.rows[-1]["rejected"]:
+            raise StopIteration
 
 
 def _median(numbers: Iterator[float]) -> float:
