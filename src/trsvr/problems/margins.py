@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._compile import kernel, record
+from trsvr._compile import record
 from trsvr.problems.losses import split_value
 from trsvr.problems.rows import Vector
 
@@ -34,29 +34,6 @@ class Sample(NamedTuple):
 
     share: float
     per_weight: float
-
-
-@kernel(fastmath=True)
-def add_gram(block: Any, out: Any) -> None:
-    """Add the upper half of blockᵀ·block to ``out``, for a block of four rows.
-
-    Two rows of ``out`` at a time, from a whole vector register on: entries left of the diagonal are not all meaningful.
-    Columns in which all four rows are zero cost nothing.
-    """
-    a, b, c, d = block[0], block[1], block[2], block[3]
-    n = a.size
-    for j in range(0, n - 1, 2):
-        p, q, r, s = a[j], b[j], c[j], d[j]
-        p_next, q_next, r_next, s_next = a[j + 1], b[j + 1], c[j + 1], d[j + 1]
-        empty = p == 0.0 and q == 0.0 and r == 0.0 and s == 0.0
-        if empty and p_next == 0.0 and q_next == 0.0 and r_next == 0.0 and s_next == 0.0:
-            continue
-        row, row_next = out[j], out[j + 1]
-        for k in range(j - j % 8, n):
-            row[k] += p * a[k] + q * b[k] + r * c[k] + s * d[k]
-            row_next[k] += p_next * a[k] + q_next * b[k] + r_next * c[k] + s_next * d[k]
-    if n % 2:
-        out[n - 1, n - 1] += a[n - 1] ** 2 + b[n - 1] ** 2 + c[n - 1] ** 2 + d[n - 1] ** 2
 
 
 @record
@@ -184,18 +161,8 @@ class MarginKernels(NamedTuple):
                 continue
             passed -= 1.0
             taken += 1
-            row = block[filled]
-            row[:] = 0.0
-            factor = math.sqrt(weights[i] / chance)
-            self.rows.add(i, factor, row)
-            if self.intercept:
-                row[self.columns] = factor
-            filled += 1
-            if filled == block.shape[0]:
-                add_gram(block, out)
-                filled = 0
-        block[filled:] = 0.0
-        add_gram(block, out)
+            filled = self.rows.add_outer_square(i, weights[i] / chance, block, filled, out)
+        self.rows.finish_squares(block, filled, out)
         return taken
 
     def penalty_slopes(self, x: Vector, out: Vector) -> None:

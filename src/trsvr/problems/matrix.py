@@ -75,6 +75,7 @@ def _sparse_rows(X: Any) -> tuple[SparseRows, int, int]:
         _writable_view(np.ascontiguousarray(data)),
         _writable_view(np.ascontiguousarray(indices)),
         np.array(X.indptr, dtype=np.int64),
+        columns,
     )
     return compressed, rows, columns
 
@@ -112,7 +113,7 @@ def take_rows(rows: Rows, indices: NDArray[np.int64]) -> Rows:
     lengths = rows.indptr[indices + 1] - rows.indptr[indices]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.repeat(rows.indptr[indices] - indptr[:-1], lengths) + np.arange(indptr[-1])
-    return SparseRows(rows.data[places], rows.indices[places], indptr)
+    return SparseRows(rows.data[places], rows.indices[places], indptr, rows.width)
 
 
 def piece_bounds(rows: Rows, n_rows: int, d: int, outputs: int) -> NDArray[np.int64]:

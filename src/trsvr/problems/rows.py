@@ -6,6 +6,7 @@ vector w of length p (the columns); weights of K outputs are the flattened p × 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,29 @@ def _dense_add(values: NDArray[Any], i: int, factor: float, out: Vector) -> None
     row = values[i]
     for j in range(row.size):
         out[j] += factor * row[j]
+
+
+@kernel(fastmath=True)
+def add_gram(four: Any, out: Any) -> None:
+    """Add the upper half of fourᵀ·four to ``out``, for four rows.
+
+    Two rows of ``out`` at a time, from a whole vector register on: entries left of the diagonal are not all meaningful.
+    Columns in which all four rows are zero cost nothing.
+    """
+    a, b, c, d = four[0], four[1], four[2], four[3]
+    n = a.size
+    for j in range(0, n - 1, 2):
+        p, q, r, s = a[j], b[j], c[j], d[j]
+        p_next, q_next, r_next, s_next = a[j + 1], b[j + 1], c[j + 1], d[j + 1]
+        empty = p == 0.0 and q == 0.0 and r == 0.0 and s == 0.0
+        if empty and p_next == 0.0 and q_next == 0.0 and r_next == 0.0 and s_next == 0.0:
+            continue
+        row, row_next = out[j], out[j + 1]
+        for k in range(j - j % 8, n):
+            row[k] += p * a[k] + q * b[k] + r * c[k] + s * d[k]
+            row_next[k] += p_next * a[k] + q_next * b[k] + r_next * c[k] + s_next * d[k]
+    if n % 2:
+        out[n - 1, n - 1] += a[n - 1] ** 2 + b[n - 1] ** 2 + c[n - 1] ** 2 + d[n - 1] ** 2
 
 
 @record
@@ -86,6 +110,29 @@ class DenseRows(NamedTuple):
             for k in range(outputs):
                 out[j * outputs + k] += row[j] * factors[k]
 
+    def add_outer_square(self, i: int, weight: float, four: NDArray[Any], filled: int, out: NDArray[Any]) -> int:
+        """Add ``weight`` times the outer square of (row i, 1) to the upper half of ``out``.
+
+        The 1 is there if ``out`` has a row more than there are columns. Four rows are added at a time; ``four`` has
+        those that wait. Returns how many do.
+        """
+        factor = math.sqrt(weight)
+        waiting = four[filled]
+        columns = self.values.shape[1]
+        for j in range(columns):
+            waiting[j] = factor * self.values[i, j]
+        if waiting.size > columns:
+            waiting[columns] = factor
+        if filled + 1 < four.shape[0]:
+            return filled + 1
+        add_gram(four, out)
+        return 0
+
+    def finish_squares(self, four: NDArray[Any], filled: int, out: NDArray[Any]) -> None:
+        """Add the rows that still wait."""
+        four[filled:] = 0.0
+        add_gram(four, out)
+
     def squared_norm(self, i: int) -> float:
         """Sum of the squares of row i; not finite if an entry is not."""
         total = 0.0
@@ -114,6 +161,7 @@ class SparseRows(NamedTuple):
     data: NDArray[Any]
     indices: NDArray[np.uint32]
     indptr: NDArray[np.int64]
+    width: int
 
     def dot(self, i: int, w: Vector) -> float:
         """Row i times w."""
@@ -157,6 +205,24 @@ class SparseRows(NamedTuple):
             begin = np.int64(self.indices[entry]) * outputs
             for k in range(outputs):
                 out[begin + k] += self.data[entry] * factors[k]
+
+    def add_outer_square(self, i: int, weight: float, four: NDArray[Any], filled: int, out: NDArray[Any]) -> int:
+        """Add ``weight`` times the outer square of (row i, 1) to the upper half of ``out``; nothing waits."""
+        last = out.shape[0] - 1
+        begin, end = self.indptr[i], self.indptr[i + 1]
+        for first in range(begin, end):
+            factor = weight * self.data[first]
+            row = out[self.indices[first]]
+            for second in range(first, end):
+                row[self.indices[second]] += factor * self.data[second]
+            if four.shape[1] > self.width:
+                row[last] += factor
+        if four.shape[1] > self.width:
+            out[last, last] += weight
+        return 0
+
+    def finish_squares(self, four: NDArray[Any], filled: int, out: NDArray[Any]) -> None:
+        """Nothing waits."""
 
     def squared_norm(self, i: int) -> float:
         """Sum of the squares of row i; not finite if an entry is not."""
