@@ -205,7 +205,7 @@ class LinearModel:
             compiled_for(_add_penalty_product, kernels)(kernels, x, v, out)
             return out
         batch = self.rows_of(indices)
-        margins = np.empty((batch.size + 2) * self.n_outputs)
+        margins = np.empty((2 * batch.size + 2) * self.n_outputs)
         compiled_for(_batch_product, kernels)(kernels, x, batch, margins, v, np.empty_like(out), out)
         return out
 
@@ -215,7 +215,7 @@ class LinearModel:
         """Mean of ∇f_i(x) over the indices, regulariser included."""
         batch = self.rows_of(indices)
         out = np.empty(self.n_parameters)
-        margins = np.empty((batch.size + 2) * self.n_outputs)
+        margins = np.empty((2 * batch.size + 2) * self.n_outputs)
         compiled_for(_batch_gradient, self.kernels)(self.kernels, self._point("x", x), batch, margins, out)
         return out
 

@@ -1,8 +1,8 @@
 """Kernels of a linear model with K outputs per row: `trsvr.problems.margins` for the softmax loss.
 
 The weights are the flattened p × K matrix, followed by K intercepts where there are any: the K weights of a column lie
-side by side, which suits dense and compressed rows alike. ``margins`` has room for two more rows than the batch, as
-scratch for the slopes of one row.
+side by side, which suits dense and compressed rows alike. Behind the batch's margins, ``margins`` has room that serves
+as scratch for the slopes of one row.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class OutputKernels(NamedTuple):
     def scale(self, i: int) -> float:
         """Weight of row i."""
         return self.weights[i] if self.weights.size > 0 else 1.0
+
+    def touch_row(self, i: int) -> None:
+        """Ask the memory for row i."""
+        self.rows.touch(i)
 
     def add_row(self, i: int, factors: Vector, out: Vector) -> None:
         """Add the outer product of (x_i, 1) and the ``factors`` to ``out``."""
@@ -104,7 +108,7 @@ class OutputKernels(NamedTuple):
         table = margins.reshape(-1, self.classes)
         slopes = table[batch.size]
         for k in range(batch.size):
-            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            self.touch_row(batch[min(k + _AHEAD, batch.size - 1)])
             i = batch[k]
             self.row_margins(i, x, table[k])
             copy_into(table[k], slopes)
@@ -124,7 +128,7 @@ class OutputKernels(NamedTuple):
         slopes = table[batch.size]
         slopes_at_y = table[batch.size + 1]
         for k in range(batch.size):
-            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            self.touch_row(batch[min(k + _AHEAD, batch.size - 1)])
             i = batch[k]
             self.row_margins(i, x, table[k])
             self.row_margins(i, y, slopes_at_y)
@@ -212,7 +216,7 @@ class OutputKernels(NamedTuple):
         slopes = rows_of[batch.size]
         slopes_of = table.reshape(-1, self.classes)
         for k in range(batch.size):
-            self.rows.touch(batch[min(k + _AHEAD, batch.size - 1)])
+            self.touch_row(batch[min(k + _AHEAD, batch.size - 1)])
             i = batch[k]
             self.row_margins(i, x, rows_of[k])
             self.row_slopes(i, rows_of[k], slopes)

@@ -29,6 +29,9 @@ class PlainKernels:
         """Room that a row needs in ``margins``: none."""
         return 0
 
+    def touch_row(self, i: int) -> None:
+        """Nothing to do: the memory is not ours."""
+
     def _gradient(self, x: Vector, batch: Indices) -> Vector:
         return np.asarray(self.problem.batch_gradient(x, batch), dtype=np.float64)
 

@@ -18,7 +18,7 @@ from trsvr.parts.schedules import adam_step
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, check_batch
-from trsvr.solvers.momentum import Moments, new_state, run_epoch
+from trsvr.solvers.momentum import Moments, new_state, rows_per_step, run_epoch
 
 
 def adam_steps(
@@ -52,15 +52,15 @@ class Adam:
         Memory of the two running means, 0 to below 1.
     eps : float
         Keeps the quotient finite.
-    batch_size : int
-        b, rows per step.
+    batch_size : int or "auto"
+        b, rows per step; "auto" is 64, or N if that is less.
     """
 
     step: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    batch_size: int = 64
+    batch_size: int | str = "auto"
 
     needs_reference = False
 
@@ -70,11 +70,12 @@ class Adam:
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
             if not 0.0 <= _check.positive(name, beta, zero=True) < 1.0:
                 raise ValueError(f"{name} must be a number from 0 to below 1, got {beta!r}")
-        _check.whole("batch_size", self.batch_size)
+        if self.batch_size != "auto":
+            _check.whole("batch_size", self.batch_size)
 
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""
-        check_batch(problem, self.batch_size)
+        check_batch(problem, rows_per_step(self, problem))
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first epoch."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from trsvr import _check
 from trsvr._compile import compiled_for, record
@@ -25,15 +24,6 @@ from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, ch
 
 # Rows ahead of the one at work that are asked for. Batches of more rows do so themselves.
 _AHEAD = 6
-
-
-def ask_for(problem: Any, i: int) -> None:
-    """Tell the memory that row i is needed soon; nothing in plain Python."""
-
-
-@overload(ask_for, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
-def _compiled_ask_for(problem: Any, i: Any) -> Any:
-    return lambda problem, i: problem.rows.touch(i)
 
 
 @record
@@ -58,7 +48,7 @@ def descent_steps(
     for begin in range(0, indices.size, batch_size):
         if batch_size < _AHEAD:
             for k in range(begin + _AHEAD, min(begin + _AHEAD + batch_size, indices.size)):
-                ask_for(problem, indices[k])
+                problem.touch_row(indices[k])
         batch = indices[begin : begin + batch_size]
         estimator.estimate(memory, problem, x, batch, work.margins, work.gradient)
         add_scaled(-step, work.gradient, x)
@@ -103,7 +93,7 @@ class Descent:
         else:
             step = float(self.step)
         reached = access(problem)
-        margins = np.zeros((self.batch_size + 2) * reached.kernels.outputs())
+        margins = np.zeros((2 * self.batch_size + 2) * reached.kernels.outputs())
         work: Any = DescentWork(margins, np.zeros(x.size))
         if lazy.applies(reached.kernels, self.batch_size, step):
             work = (margins, lazy.LazyWork.for_step(x.size, step, reached.kernels.regularizer.strength))

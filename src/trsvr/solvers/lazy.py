@@ -91,7 +91,7 @@ def svrg_steps(
     for t in range(steps):
         batch = indices[t * batch_size : (t + 1) * batch_size]
         for k in range(batch_size):
-            kernels.rows.touch(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
+            kernels.touch_row(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
             z = 0.0
             z_reference = 0.0
@@ -141,7 +141,7 @@ def saga_steps(
     for t in range(steps):
         batch = indices[t * batch_size : (t + 1) * batch_size]
         for k in range(batch_size):
-            kernels.rows.touch(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
+            kernels.touch_row(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
             z = x[d] if kernels.intercept else 0.0
             for entry in range(indptr[i], indptr[i + 1]):
@@ -213,7 +213,7 @@ def sarah_steps(
     for t in range(first, steps):
         batch = indices[t * batch_size : (t + 1) * batch_size]
         for k in range(batch_size):
-            kernels.rows.touch(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
+            kernels.touch_row(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
             z = 0.0
             z_before = 0.0

@@ -13,7 +13,10 @@ from trsvr._vectors import Vector
 from trsvr.parts.schedules import SCHEDULES
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import EpochReport, EpochRows, State, access, check_batch
+from trsvr.solvers.base import EpochReport, EpochRows, State, access
+
+# What users of deep-learning libraries know as an ordinary batch.
+_AUTO_BATCH = 64
 
 
 @record
@@ -41,6 +44,11 @@ def checked_schedule(schedule: Any) -> Any:
     return record(type(schedule)) and schedule if hasattr(schedule, "_fields") else schedule
 
 
+def rows_per_step(solver: Any, problem: FiniteSum) -> int:
+    """The number b."""
+    return min(_AUTO_BATCH, problem.n_samples) if solver.batch_size == "auto" else int(solver.batch_size)
+
+
 def run_epoch(
     solver: Any, steps: Any, settings: tuple[Any, ...], problem: FiniteSum, state: State, rows: EpochRows | None
 ) -> EpochReport:
@@ -48,7 +56,8 @@ def run_epoch(
     parts = [setting for setting in settings if not isinstance(setting, float)]
     reached = access(problem, *parts)
     run = compiled_for(steps, reached.kernels, *parts)
-    b, per_epoch = solver.batch_size, math.ceil(problem.n_samples / solver.batch_size)
+    b = rows_per_step(solver, problem)
+    per_epoch = math.ceil(problem.n_samples / b)
 
     def go(indices: Indices) -> None:
         run(reached.kernels, state.memory, state.x, indices, b, float(per_epoch), settings, *state.work)
@@ -65,6 +74,5 @@ def run_epoch(
 
 def new_state(solver: Any, problem: FiniteSum, x: Vector, with_square: bool) -> State:
     """State before the first epoch."""
-    check_batch(problem, solver.batch_size)
-    room = (solver.batch_size + 2) * access(problem).kernels.outputs()
+    room = (2 * rows_per_step(solver, problem) + 2) * access(problem).kernels.outputs()
     return State(x=x, memory=Moments.of_size(x.size, with_square), work=(np.zeros(room), np.zeros(x.size)))

@@ -18,7 +18,7 @@ from trsvr.parts.schedules import heavy_ball
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, check_batch
-from trsvr.solvers.momentum import Moments, checked_schedule, new_state, run_epoch
+from trsvr.solvers.momentum import Moments, checked_schedule, new_state, rows_per_step, run_epoch
 
 
 def sgd_steps(
@@ -51,15 +51,15 @@ class SGD:
         Step size.
     momentum : float
         0 to below 1.
-    batch_size : int
-        b, rows per step.
+    batch_size : int or "auto"
+        b, rows per step; "auto" is 64, or N if that is less.
     schedule : {"constant", "inverse-time", "step", "cosine"} or a schedule of `trsvr.parts`
         What the step is multiplied by as epochs go by.
     """
 
     step: float = 0.01
     momentum: float = 0.9
-    batch_size: int = 64
+    batch_size: int | str = "auto"
     schedule: Any = "constant"
 
     needs_reference = False
@@ -68,12 +68,13 @@ class SGD:
         _check.positive("step", self.step)
         if not 0.0 <= _check.positive("momentum", self.momentum, zero=True) < 1.0:
             raise ValueError(f"momentum must be a number from 0 to below 1, got {self.momentum!r}")
-        _check.whole("batch_size", self.batch_size)
+        if self.batch_size != "auto":
+            _check.whole("batch_size", self.batch_size)
         checked_schedule(self.schedule)
 
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""
-        check_batch(problem, self.batch_size)
+        check_batch(problem, rows_per_step(self, problem))
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first epoch."""

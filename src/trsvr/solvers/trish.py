@@ -38,8 +38,8 @@ class TRish:
         Length of a step in the middle case.
     gamma1, gamma2 : float
         Slopes of the radius for small and large gradients, gamma1 > gamma2 > 0.
-    batch_size : int
-        b, rows per step, drawn uniformly with replacement.
+    batch_size : int or "auto"
+        b, rows per step, drawn uniformly with replacement; "auto" is 200, or N if that is less.
     hessian : {"estimated", "exact", "identity", "none"}
         Curvature of the batch; "none" is the first-order method.
     max_cg : int
@@ -49,7 +49,7 @@ class TRish:
     alpha: float = 0.1
     gamma1: float = 4.0
     gamma2: float = 0.5
-    batch_size: int = 64
+    batch_size: int | str = "auto"
     hessian: str = "estimated"
     max_cg: int = 500
 

@@ -140,6 +140,9 @@ class TrustRegion:
         actual, predicted = before["value"] - state.value, before["predicted"]
         if predicted <= _ROUNDING * abs(before["value"]) and abs(actual) <= 4 * _ROUNDING * abs(before["value"]):
             ratio = 1.0
+            # Values no longer tell the points apart. Gradients may; when they do not fall either, this is the end.
+            if dot(state.gradient, state.gradient) >= 0.25 * dot(before["gradient"], before["gradient"]):
+                state.scalars["at_floor"] = 1.0
         else:
             ratio = actual / predicted if predicted > 0.0 else -math.inf
         state.scalars["radius"] = self.test.next_radius(state.scalars["radius"], ratio, before["on_boundary"])

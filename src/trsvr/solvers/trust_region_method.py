@@ -51,7 +51,7 @@ class StepWork(NamedTuple):
     @classmethod
     def of_size(cls, d: int, batch_size: int, outputs: int) -> StepWork:
         """New vectors for d parameters and batches of this size."""
-        return cls(np.zeros(d), np.zeros((batch_size + 2) * outputs), CGWork.of_size(d), np.zeros(4))
+        return cls(np.zeros(d), np.zeros((2 * batch_size + 2) * outputs), CGWork.of_size(d), np.zeros(4))
 
 
 @record
