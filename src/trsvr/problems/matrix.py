@@ -125,6 +125,8 @@ def piece_bounds(rows: Rows, n_rows: int, d: int, outputs: int) -> NDArray[np.in
     entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
     work = entries * outputs
     pieces = int(np.clip(min(work // (8 * d), work // 2**16), 1, min(64, n_rows)))
+    if pieces > 1:
+        pieces = min(pieces + pieces % 2, n_rows)  # two threads are the least there is to share among
     if isinstance(rows, DenseRows):
         return np.linspace(0, n_rows, pieces + 1).astype(np.int64)
     cuts = np.searchsorted(rows.indptr, np.linspace(0, entries, pieces + 1)[1:-1])
