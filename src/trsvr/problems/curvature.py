@@ -43,6 +43,10 @@ def _penalty_curvatures(kernels: Any, x: Vector, out: Vector) -> None:
     kernels.penalty_curvatures(x, out)
 
 
+def _raise_weights(kernels: Any, margins: Vector, weights: Vector) -> None:
+    kernels.raise_weights(margins, weights)
+
+
 class CurvatureView:
     """Margins and curvatures of the rows at one point, and what can be made of them."""
 
@@ -64,6 +68,13 @@ class CurvatureView:
         """Exchange what two views know."""
         self.margins, other.margins = other.margins, self.margins
         self.weights, other.weights = other.weights, self.weights
+
+    def be_cautious(self) -> float:
+        """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
+        before = float(self.weights.sum())
+        compiled_for(_raise_weights, self.kernels)(self.kernels, self.margins, self.weights)
+        after = float(self.weights.sum())
+        return before / after if after > 0.0 else 1.0
 
     # ------------------------------------------------------------------------------------------------ penalty
 
@@ -163,6 +174,8 @@ class CurvatureView:
         passes.warm_up(gradient_pieces, self.kernels, (x, nothing, nothing))
         self.penalty_curvatures(x)
         self.penalty_slopes(x)
+        no_rows = self.kernels._replace(labels=self.kernels.labels[:0])
+        compiled_for(_raise_weights, no_rows)(no_rows, nothing, nothing)
         if dense:
             passes.warm_up(change_pieces, self.kernels, (x, nothing))
             sample = Sample(0.0, 0.0)

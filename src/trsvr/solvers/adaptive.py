@@ -53,6 +53,8 @@ _NOISE = 0.3
 # Conjugate gradients stop at this relative residual: with a dense P one product reaches it.
 _CG_TOLERANCE = 0.1
 _SHRINK, _GROW = 0.25, 2.0
+# Raised curvatures are given up when the true ones are this part of them.
+_TRUSTED = 0.5
 _UNBOUNDED = 1e10
 # A nonconvex run ends where the gradient is below this and no curvature is more negative than that, relatively.
 _NEARLY = 1e-12
@@ -74,6 +76,8 @@ class _Work:
     averaged: int = 0
     mean_weight: float = math.nan
     before: dict[str, Any] = field(default_factory=dict)
+    kept: bool = True  # whether the last step was kept
+    cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
 
@@ -211,6 +215,10 @@ class AdaptiveTRSVR:
         penalty = view.penalty_curvatures(state.x)
         if (penalty < 0.0).any():
             state.scalars["nonconvex"] = 1.0
+        if work.cautious and view.be_cautious() > _TRUSTED and work.kept:
+            work.cautious = False  # the raised curvatures are hardly more than the true ones: back among ordinary rows
+            view.evaluate(state.x)
+            report.gradient_evaluations += n
         if kind == "dense":
             sampled, taken = view.matrix(int(state.scalars["curvature_rows"]), random)
             report.curvature_rows = taken
@@ -290,6 +298,7 @@ class AdaptiveTRSVR:
         decrease = 0.5 * work.norm.dual(state.gradient) if finite else math.inf
         if finite and self._is_better(state, before, decrease):
             work.escape = None
+            work.kept = True
             contraction = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
             if before["exit"] != Exit.TOLERANCE:
                 scalars["alpha"] = min(_GROW * scalars["alpha"], _UNBOUNDED)
@@ -312,14 +321,19 @@ class AdaptiveTRSVR:
         state.x[:] = before["x"]
         state.value, state.gradient = before["value"], before["gradient"]
         report.rejected = 1
+        work.kept = False
         if work.escape is not None:
             work.escape_length *= _SHRINK
             work.escape = work.escape if work.escape_length > _EPSILON else None
             return
+        work.averaged = 0
+        if work.here is not None and not work.cautious:
+            # It is more often the curvature that is too small, far from the minimiser, than the sample.
+            work.cautious = True
+            return
         scalars["alpha"] = _SHRINK * min(scalars["alpha"], before["length"] or scalars["alpha"])
         scalars["curvature_rows"] *= 2.0
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
-        work.averaged = 0
 
     def _doubt(self, state: State) -> None:
         """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
