@@ -44,7 +44,7 @@ class LooplessSVRG(NamedTuple):
     def memory(self, problem: Any) -> Memory:
         """What is kept from step to step."""
         n, d = problem.n_samples, problem.n_parameters
-        return Memory(np.zeros(d), np.zeros(d), np.arange(n), np.zeros(n + 2), np.zeros(1))
+        return Memory(np.zeros(d), np.zeros(d), np.arange(n), np.zeros(problem.kernels.room(n)), np.zeros(1))
 
     def restart(self, memory: Memory, x: np.ndarray, gradient: np.ndarray) -> None:
         """Nothing to do at the beginning of an epoch."""

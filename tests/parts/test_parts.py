@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from trsvr.parts import EstimatedHessian, ExactHessian, GradientRadius, Identity, PlainGradient, SVRGGradient
+from trsvr.parts.curvature import BatchHessian
 from trsvr.parts.gradients import NoMemory, Reference
 from trsvr.problems.plain import PlainKernels
 
@@ -59,7 +60,7 @@ def test_estimated_curvature_has_finite_difference_accuracy_at_any_length_of_v(c
     out = np.empty(6)
     kernels.batch_gradient(x, batch, np.empty(0), out)
     kind = EstimatedHessian()
-    along = kind.batch_product(kernels, x, batch, np.empty(0), kind.spacing(x), v, v @ v, out)
+    along = BatchHessian(kind, kernels, x, batch, np.empty(0), kind.spacing(x)).product(v, v @ v, out)
     assert_allclose(out, exact, atol=1e-6 * np.abs(exact).max())
     assert_allclose(along, v @ exact, rtol=1e-6)
     assert_allclose(kind.spacing(x), np.sqrt(np.finfo(float).eps) * (1 + np.linalg.norm(x)), rtol=1e-12)
@@ -69,10 +70,10 @@ def test_exact_and_identity_products(convex, kernels):
     _, oracle = convex
     rng = np.random.default_rng(1)
     x, v, batch, out = rng.normal(size=6), rng.normal(size=6), rng.integers(400, size=30), np.empty(6)
-    along = ExactHessian().batch_product(kernels, x, batch, np.empty(0), 0.0, v, v @ v, out)
+    along = BatchHessian(ExactHessian(), kernels, x, batch, np.empty(0), 0.0).product(v, v @ v, out)
     assert_allclose(out, oracle.hessian(x, batch) @ v, rtol=1e-11)
     assert_allclose(along, v @ out, rtol=1e-12)
-    assert Identity().batch_product(kernels, x, batch, np.empty(0), 0.0, v, v @ v, out) == v @ v
+    assert BatchHessian(Identity(), kernels, x, batch, np.empty(0), 0.0).product(v, v @ v, out) == v @ v
     assert (out == v).all()
 
 

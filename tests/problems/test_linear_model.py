@@ -20,7 +20,9 @@ from scipy.optimize import approx_fprime
 
 from oracle import Oracle, scaled_weights
 from trsvr import problems
+from trsvr._compile import compiled_for
 from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
+from trsvr.problems.linear import _batch_gradient
 
 
 @dataclass(frozen=True)
@@ -491,3 +493,11 @@ def test_sums_of_regularisers_add_up():
         assert_allclose(three.value(w, 3), sum(part.value(w, 3) for part in separate))
         assert_allclose(three.slope(w, 3), sum(part.slope(w, 3) for part in separate))
         assert_allclose(three.curvature(w, 3), sum(part.curvature(w, 3) for part in separate))
+
+
+def test_a_short_margins_array_is_refused_and_not_overrun():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    problem = LinearModel(X, np.arange(50) % 2)
+    run = compiled_for(_batch_gradient, problem.kernels)
+    with pytest.raises(ValueError, match="margins is too short"):
+        run(problem.kernels, np.zeros(3), np.arange(50), np.zeros(10), np.zeros(3))

@@ -1,8 +1,8 @@
 """Curvature of a batch, as products H v; no d × d matrix is formed.
 
 A curvature is a record with ``rows_per_product(b)``, the component gradients that one product on b rows counts,
-``spacing(x)``, a number computed once per step, and ``batch_product(...)``, which leaves H v in ``out`` and returns
-vᵀHv.
+``spacing(x)``, a number computed once per step, and ``batch_product(at, v, squared_norm, out)``, which leaves H v in
+``out`` and returns vᵀHv; ``at`` is the `BatchHessian`: the problem's kernels, x, the batch and what was kept of it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,7 @@ class Identity(NamedTuple):
         """Nothing to prepare."""
         return 0.0
 
-    def batch_product(
-        self,
-        problem: Any,
-        x: Vector,
-        batch: Indices,
-        margins: Vector,
-        spacing: float,
-        v: Vector,
-        squared_norm: float,
-        out: Vector,
-    ) -> float:
+    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
         """V itself."""
         copy_into(v, out)
         return squared_norm
@@ -67,17 +57,7 @@ class NoCurvature(NamedTuple):
         """Nothing to prepare."""
         return 0.0
 
-    def batch_product(
-        self,
-        problem: Any,
-        x: Vector,
-        batch: Indices,
-        margins: Vector,
-        spacing: float,
-        v: Vector,
-        squared_norm: float,
-        out: Vector,
-    ) -> float:
+    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
         """Zero."""
         out[:] = 0.0
         return 0.0
@@ -100,19 +80,9 @@ class ExactHessian(NamedTuple):
         """Nothing to prepare."""
         return 0.0
 
-    def batch_product(
-        self,
-        problem: Any,
-        x: Vector,
-        batch: Indices,
-        margins: Vector,
-        spacing: float,
-        v: Vector,
-        squared_norm: float,
-        out: Vector,
-    ) -> float:
+    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
         """Analytic product."""
-        return problem.hessian_product(x, batch, margins, v, out)
+        return at.problem.hessian_product(at.x, at.batch, at.margins, v, out)
 
 
 @record
@@ -132,20 +102,10 @@ class EstimatedHessian(NamedTuple):
         """√ε (1 + ‖x‖)."""
         return _ROOT_EPSILON * (1.0 + math.sqrt(dot(x, x)))
 
-    def batch_product(
-        self,
-        problem: Any,
-        x: Vector,
-        batch: Indices,
-        margins: Vector,
-        spacing: float,
-        v: Vector,
-        squared_norm: float,
-        out: Vector,
-    ) -> float:
+    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
         """Difference of two gradients."""
-        h = spacing / math.sqrt(squared_norm)
-        return problem.gradient_change(x, batch, margins, v, h, out)
+        h = at.step_scale / math.sqrt(squared_norm)
+        return at.problem.gradient_change(at.x, at.batch, at.margins, v, h, out)
 
 
 @record
@@ -161,6 +121,4 @@ class BatchHessian(NamedTuple):
 
     def product(self, v: Vector, squared_norm: float, out: Vector) -> float:
         """H v in ``out``; returns vᵀHv. ``squared_norm`` is ‖v‖², which the caller knows."""
-        return self.kind.batch_product(
-            self.problem, self.x, self.batch, self.margins, self.step_scale, v, squared_norm, out
-        )
+        return self.kind.batch_product(self, v, squared_norm, out)

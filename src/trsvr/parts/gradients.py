@@ -7,7 +7,7 @@ An estimator is a record with these members:
 - ``memory(problem)``: the arrays it keeps, as one record; they are part of the solver's state;
 - ``restart(memory, x, gradient)``: called at the beginning of an epoch with the full gradient at x (if it needs one);
 - ``estimate(memory, problem, x, batch, margins, out)``: the estimate, in ``out``. ``margins`` belongs to the problem's
-  kernels; they keep there what the batch's curvature needs.
+  kernels; they keep there what the batch's curvature needs, ``kernels.room(b)`` numbers for a batch of b rows.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class SAGAGradient(NamedTuple):
         """An empty table; refused with its size if it would not fit into memory."""
         n, d = problem.n_samples, problem.n_parameters
         kernels = getattr(problem, "kernels", None)
-        length = n * d if kernels is None else kernels.labels.size * kernels.outputs()
+        length = n * d if kernels is None else kernels.labels.size * problem.n_outputs
         _check.fits_in_memory(
             8 * length,
             f"SAGA's table of {n} gradients of length {d}",

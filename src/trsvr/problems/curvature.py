@@ -18,14 +18,14 @@ from trsvr._vectors import Vector, dot
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import (
+    ChangeSum,
+    DiagonalSum,
+    GradientSum,
+    GramSum,
     Passes,
     Runs,
+    WeightedSum,
     add_parts,
-    change_pieces,
-    diagonal_pieces,
-    gradient_pieces,
-    gram_pieces,
-    weighted_pieces,
 )
 
 Matrix = NDArray[np.float64]
@@ -117,25 +117,25 @@ class CurvatureView:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, flat)
             return int(totals.sum())
 
-        taken = self._gram.sums(gram_pieces, self.kernels, (sample, self.weights, norms, offsets, d), use)
+        taken = self._gram.sums(GramSum(sample, self.weights, norms, offsets, d), self.kernels, use)
         upper = flat.reshape(d, d)
         return np.triu(upper) + np.triu(upper, 1).T, taken
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(weighted_pieces, (self.weights, v))
+        return self._mean(WeightedSum(self.weights, v))
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""
-        return self._mean(diagonal_pieces, (self.weights, self.d))
+        return self._mean(DiagonalSum(self.weights, self.d))
 
-    def _mean(self, work: Any, what: tuple[Any, ...]) -> Vector:
+    def _mean(self, task: Any) -> Vector:
         out = np.empty(self.d)
 
         def use(totals: Vector, parts: Matrix) -> None:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
 
-        self.problem.passes.sums(work, self.kernels, what, use)
+        self.problem.passes.sums(task, self.kernels, use)
         return out
 
     def changes(self, x: Vector, batch_size: int, random: np.random.Generator) -> tuple[Vector, Vector, int]:
@@ -164,22 +164,21 @@ class CurvatureView:
             add_parts(parts, pieces // 2, pieces, per_half, second)
 
         runs = Runs(pairs_begin, pairs_end, groups)
-        self.problem.passes.sums(change_pieces, self.kernels, (x, self.margins), use, runs)
+        self.problem.passes.sums(ChangeSum(x, self.margins), self.kernels, use, runs)
         return first, second, count * min(length, self.n_rows)
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
         x, nothing = np.zeros(self.d), np.zeros(1)
         passes = self.problem.passes
-        passes.warm_up(gradient_pieces, self.kernels, (x, nothing, nothing))
+        passes.warm_up(GradientSum(x, nothing, nothing), self.kernels)
         self.penalty_curvatures(x)
         self.penalty_slopes(x)
         no_rows = self.kernels._replace(labels=self.kernels.labels[:0])
         compiled_for(_raise_weights, no_rows)(no_rows, nothing, nothing)
         if dense:
-            passes.warm_up(change_pieces, self.kernels, (x, nothing))
-            sample = Sample(0.0, 0.0)
-            passes.warm_up(gram_pieces, self.kernels, (sample, nothing, nothing, nothing, self.d))
+            passes.warm_up(ChangeSum(x, nothing), self.kernels)
+            passes.warm_up(GramSum(Sample(0.0, 0.0), nothing, nothing, nothing, self.d), self.kernels)
         else:
-            passes.warm_up(weighted_pieces, self.kernels, (nothing, x))
-            passes.warm_up(diagonal_pieces, self.kernels, (nothing, self.d))
+            passes.warm_up(WeightedSum(nothing, x), self.kernels)
+            passes.warm_up(DiagonalSum(nothing, self.d), self.kernels)

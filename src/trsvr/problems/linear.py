@@ -14,7 +14,7 @@ from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, Squar
 from trsvr.problems.margins import Indices, MarginKernels
 from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import Passes, Runs, add_parts, gradient_pieces, norm_pieces, product_pieces
+from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 from trsvr.problems.rows import DenseRows, Rows, Vector
 
@@ -147,7 +147,7 @@ class LinearModel:
         """Look at every entry once: refuse NaN and infinity, and keep the squared norms that step sizes need."""
         rows = self.kernels.rows
         norms = np.empty(self.kernels.labels.size)
-        self.passes.sums(norm_pieces, rows, (norms,), lambda totals, parts: None)
+        self.passes.sums(RowNorms(norms), rows, lambda totals, parts: None)
         for i in np.flatnonzero(~np.isfinite(norms)):
             bad = first_bad_entry(rows, int(i))
             if bad is not None:
@@ -168,10 +168,10 @@ class LinearModel:
     def warm_up(self, products: bool = False) -> None:
         """Compile (or load) what full passes need, so that a clock started afterwards does not see it."""
         kernels, x = self.kernels, np.zeros(self.n_parameters)
-        self.passes.warm_up(gradient_pieces, kernels, (x, _NOTHING, _NOTHING))
+        self.passes.warm_up(GradientSum(x, _NOTHING, _NOTHING), kernels)
         compiled_for(_add_penalty, kernels)(kernels, x, x.copy())
         if products:
-            self.passes.warm_up(product_pieces, kernels, (x, x))
+            self.passes.warm_up(ProductSum(x, x), kernels)
             compiled_for(_add_penalty_product, kernels)(kernels, x, x, x.copy())
 
     def value_and_gradient(
@@ -188,7 +188,7 @@ class LinearModel:
             add_parts(parts, 0, totals.size, 1.0 / self.n_samples, gradient)
             return float(totals.sum() / self.n_samples)
 
-        mean_loss = self.passes.sums(gradient_pieces, self.kernels, (x, margins, weights), use)
+        mean_loss = self.passes.sums(GradientSum(x, margins, weights), self.kernels, use)
         return mean_loss + compiled_for(_add_penalty, self.kernels)(self.kernels, x, gradient), gradient
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
@@ -201,11 +201,11 @@ class LinearModel:
             def use(totals: Vector, parts: NDArray[np.float64]) -> None:
                 add_parts(parts, 0, totals.size, 1.0 / self.n_samples, out)
 
-            self.passes.sums(product_pieces, kernels, (x, v), use)
+            self.passes.sums(ProductSum(x, v), kernels, use)
             compiled_for(_add_penalty_product, kernels)(kernels, x, v, out)
             return out
         batch = self.rows_of(indices)
-        margins = np.empty((2 * batch.size + 2) * self.n_outputs)
+        margins = np.empty(self.kernels.room(batch.size))
         compiled_for(_batch_product, kernels)(kernels, x, batch, margins, v, np.empty_like(out), out)
         return out
 
@@ -215,7 +215,7 @@ class LinearModel:
         """Mean of ∇f_i(x) over the indices, regulariser included."""
         batch = self.rows_of(indices)
         out = np.empty(self.n_parameters)
-        margins = np.empty((2 * batch.size + 2) * self.n_outputs)
+        margins = np.empty(self.kernels.room(batch.size))
         compiled_for(_batch_gradient, self.kernels)(self.kernels, self._point("x", x), batch, margins, out)
         return out
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._compile import record
+from trsvr._compile import jitable, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.losses import split_value
 from trsvr.problems.rows import Vector
@@ -27,6 +27,13 @@ Indices = NDArray[np.int64]
 _AHEAD = 8
 # Factors c ≤ 2 of the logistic loss multiplied up before one logarithm is taken: 2^512 is far from overflow.
 _FACTORS = 512
+
+
+@jitable
+def check_room(kernels: Any, batch: Indices, margins: Vector) -> None:
+    """Refuse a short ``margins``: compiled code would write beyond its end."""
+    if margins.size < kernels.room(batch.size):
+        raise ValueError("margins is too short: it must hold kernels.room(batch_size) numbers")
 
 
 @record
@@ -49,9 +56,9 @@ class MarginKernels(NamedTuple):
     columns: int
     intercept: bool
 
-    def outputs(self) -> int:
-        """Margins per row."""
-        return 1
+    def room(self, batch_size: int) -> int:
+        """Numbers that ``margins`` must hold for a batch of this size: z and the slope of each row."""
+        return 2 * batch_size
 
     def margin(self, i: int, x: Vector) -> float:
         """z_i at x."""
@@ -213,6 +220,7 @@ class MarginKernels(NamedTuple):
 
     def batch_gradient(self, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
         """Mean gradient of the batch at x, in ``out``; ``margins`` keeps z and slopes for the batch's curvature."""
+        check_room(self, batch, margins)
         d = self.columns
         for j in range(d):
             out[j] = self.regularizer.slope(x[j], d)
@@ -232,6 +240,7 @@ class MarginKernels(NamedTuple):
         self, x: Vector, y: Vector, batch: Indices, margins: Vector, start: Vector, out: Vector
     ) -> None:
         """``start`` + mean over the batch of ∇f_i(x) − ∇f_i(y), in ``out``; ``margins`` keeps z and slopes at x."""
+        check_room(self, batch, margins)
         d = self.columns
         for j in range(d):
             out[j] = start[j] + (self.regularizer.slope(x[j], d) - self.regularizer.slope(y[j], d))
@@ -308,6 +317,7 @@ class MarginKernels(NamedTuple):
         Then the new slopes take their places in the table and its average. A row that stands twice in the batch
         changes them once.
         """
+        check_room(self, batch, margins)
         d = self.columns
         for j in range(d):
             out[j] = average[j] + self.regularizer.slope(x[j], d)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trsvr._compile import record
 from trsvr._vectors import copy_into, dot, scale_by
-from trsvr.problems.margins import _AHEAD, Indices
+from trsvr.problems.margins import _AHEAD, Indices, check_room
 from trsvr.problems.rows import Vector
 
 
@@ -28,9 +28,9 @@ class OutputKernels(NamedTuple):
     intercept: bool
     classes: int
 
-    def outputs(self) -> int:
-        """Margins per row."""
-        return self.classes
+    def room(self, batch_size: int) -> int:
+        """Numbers that ``margins`` must hold for a batch of this size: K of each row, and scratch for two rows."""
+        return (batch_size + 2) * self.classes
 
     def row_margins(self, i: int, x: Vector, out: Vector) -> None:
         """The K margins of row i at x."""
@@ -101,11 +101,12 @@ class OutputKernels(NamedTuple):
 
     def batch_gradient(self, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
         """Mean gradient of the batch at x, in ``out``; ``margins`` keeps z for the batch's curvature."""
+        check_room(self, batch, margins)
         d = self.columns * self.classes
         out[d:] = 0.0
         for j in range(d):
             out[j] = self.regularizer.slope(x[j], d)
-        table = margins.reshape(-1, self.classes)
+        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = table[batch.size]
         for k in range(batch.size):
             self.touch_row(batch[min(k + _AHEAD, batch.size - 1)])
@@ -120,11 +121,12 @@ class OutputKernels(NamedTuple):
         self, x: Vector, y: Vector, batch: Indices, margins: Vector, start: Vector, out: Vector
     ) -> None:
         """``start`` + mean over the batch of ∇f_i(x) − ∇f_i(y), in ``out``; ``margins`` keeps z at x."""
+        check_room(self, batch, margins)
         d = self.columns * self.classes
         copy_into(start[d:], out[d:])
         for j in range(d):
             out[j] = start[j] + (self.regularizer.slope(x[j], d) - self.regularizer.slope(y[j], d))
-        table = margins.reshape(-1, self.classes)
+        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = table[batch.size]
         slopes_at_y = table[batch.size + 1]
         for k in range(batch.size):
@@ -145,7 +147,7 @@ class OutputKernels(NamedTuple):
         out[d:] = 0.0
         for j in range(d):
             out[j] = self.regularizer.curvature(x[j], d) * v[j]
-        table = margins.reshape(-1, self.classes)
+        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         directions = table[batch.size]
         scratch = table[batch.size + 1]
         for k in range(batch.size):
@@ -163,7 +165,7 @@ class OutputKernels(NamedTuple):
         out[d:] = 0.0
         for j in range(d):
             out[j] = (self.regularizer.slope(x[j] + h * v[j], d) - self.regularizer.slope(x[j], d)) / h
-        table = margins.reshape(-1, self.classes)
+        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = table[batch.size]
         slopes_before = table[batch.size + 1]
         for k in range(batch.size):
@@ -208,11 +210,12 @@ class OutputKernels(NamedTuple):
         Then the new slopes take their places in the table and its average. A row that stands twice in the batch
         changes them once.
         """
+        check_room(self, batch, margins)
         d = self.columns * self.classes
         copy_into(average, out)
         for j in range(d):
             out[j] += self.regularizer.slope(x[j], d)
-        rows_of = margins.reshape(-1, self.classes)
+        rows_of = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = rows_of[batch.size]
         slopes_of = table.reshape(-1, self.classes)
         for k in range(batch.size):

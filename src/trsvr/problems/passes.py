@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr import _threads
-from trsvr._compile import compiled_for, kernel
+from trsvr._compile import compiled_for, kernel, record
 from trsvr._intrinsics import fetch_add
 from trsvr._vectors import Vector
-from trsvr.problems.margins import Indices
+from trsvr.problems.margins import Indices, Sample
 
 Matrix = NDArray[np.float64]
 
@@ -43,130 +43,121 @@ class Runs(NamedTuple):
         return self.groups.size - 1
 
 
-# What is summed. Each takes pieces until none is left, or `most` of them; several threads call at once.
+# What is summed: a record whose ``add_run`` adds the rows begin … end−1 of run k to a piece's vector, and returns a
+# number that is added to the piece's total.
 
 
-def gradient_pieces(
-    kernels: Any,
-    runs: Runs,
-    ticket: Indices,
-    totals: Vector,
-    parts: Matrix,
-    most: int,
-    what: tuple[Vector, Vector, Vector],
-) -> None:
-    """Losses (in ``totals``) and their gradients at x; keeps margins and curvatures where there is room for them."""
-    x, margins, weights = what
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        part[:] = 0.0
-        totals[piece] = 0.0
-        for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            totals[piece] += kernels.sum_rows(
-                x, runs.begins[k], runs.ends[k], part[x.size :], margins, weights, part[: x.size]
-            )
+@record
+class GradientSum(NamedTuple):
+    """Losses (in the total) and their gradients at x; keeps margins and curvatures where there is room for them."""
+
+    x: Vector
+    margins: Vector
+    weights: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        d = self.x.size
+        return kernels.sum_rows(self.x, begin, end, part[d:], self.margins, self.weights, part[:d])
 
 
-def product_pieces(
-    kernels: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int, what: tuple[Vector, Vector]
-) -> None:
+@record
+class ProductSum(NamedTuple):
     """Hessians of the losses at x, times v."""
-    x, v = what
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        part[:] = 0.0
-        for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            kernels.sum_products(x, v, runs.begins[k], runs.ends[k], part[x.size :], part[: x.size])
+
+    x: Vector
+    v: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        d = self.x.size
+        kernels.sum_products(self.x, self.v, begin, end, part[d:], part[:d])
+        return 0.0
 
 
-def weighted_pieces(
-    kernels: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int, what: tuple[Vector, Vector]
-) -> None:
+@record
+class WeightedSum(NamedTuple):
     """Hessians of the losses, from kept curvatures, times v."""
-    weights, v = what
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        part[:] = 0.0
-        for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            kernels.sum_weighted(weights, v, runs.begins[k], runs.ends[k], part[: v.size])
+
+    weights: Vector
+    v: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        kernels.sum_weighted(self.weights, self.v, begin, end, part[: self.v.size])
+        return 0.0
 
 
-def diagonal_pieces(
-    kernels: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int, what: tuple[Vector, int]
-) -> None:
+@record
+class DiagonalSum(NamedTuple):
     """Diagonals of the losses' Hessians, from kept curvatures."""
-    weights, d = what
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        part[:] = 0.0
-        for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            kernels.sum_squares(weights, runs.begins[k], runs.ends[k], part[:d])
+
+    weights: Vector
+    d: int
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        kernels.sum_squares(self.weights, begin, end, part[: self.d])
+        return 0.0
 
 
-def change_pieces(
-    kernels: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int, what: tuple[Vector, Vector]
-) -> None:
+@record
+class ChangeSum(NamedTuple):
     """Gradients of the losses at x minus those at kept margins."""
-    x, margins = what
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        part[:] = 0.0
-        for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            kernels.sum_changes(x, margins, runs.begins[k], runs.ends[k], part[: x.size])
+
+    x: Vector
+    margins: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        kernels.sum_changes(self.x, self.margins, begin, end, part[: self.x.size])
+        return 0.0
 
 
-def gram_pieces(
-    kernels: Any,
-    runs: Runs,
-    ticket: Indices,
-    totals: Vector,
-    parts: Matrix,
-    most: int,
-    what: tuple[Any, Vector, Vector, Vector, int],
-) -> None:
-    """Sampled curvature matrices (the upper halves, row by row), and how many rows they have, in ``totals``."""
-    sample, weights, norms, offsets, d = what
-    for _ in range(most):
-        piece = fetch_add(ticket)
-        if piece >= totals.size:
-            return
-        part = parts[piece]
-        part[:] = 0.0
+@record
+class GramSum(NamedTuple):
+    """A sampled curvature matrix (its upper half, row by row), and how many rows it has (in the total)."""
+
+    sample: Sample
+    weights: Vector
+    norms: Vector
+    offsets: Vector
+    d: int
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        d = self.d
         matrix = part[: d * d].reshape(d, d)
-        block = part[d * d : d * d + 4 * d].reshape(4, d)
-        totals[piece] = 0.0
-        for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            begin, end = runs.begins[k], runs.ends[k]
-            totals[piece] += kernels.sum_gram(sample, weights, norms, offsets[k], begin, end, block, matrix)
+        four = part[d * d : d * d + 4 * d].reshape(4, d)
+        offset = self.offsets[k]
+        return kernels.sum_gram(self.sample, self.weights, self.norms, offset, begin, end, four, matrix)
 
 
-def norm_pieces(
-    rows: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int, what: tuple[Vector]
-) -> None:
+@record
+class RowNorms(NamedTuple):
     """Squared norms of the rows, each in its own place."""
-    norms = what[0]
+
+    norms: Vector
+
+    def add_run(self, rows: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Look at one run."""
+        for i in range(begin, end):
+            self.norms[i] = rows.squared_norm(i)
+        return 0.0
+
+
+def work_off(over: Any, task: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int) -> None:
+    """Take pieces until none is left, or ``most`` of them; several threads call at once."""
     for _ in range(most):
         piece = fetch_add(ticket)
         if piece >= totals.size:
             return
+        part = parts[piece]
+        part[:] = 0.0
+        total = 0.0
         for k in range(runs.groups[piece], runs.groups[piece + 1]):
-            for i in range(runs.begins[k], runs.ends[k]):
-                norms[i] = rows.squared_norm(i)
+            total += task.add_run(over, k, runs.begins[k], runs.ends[k], part)
+        totals[piece] = total
 
 
 @kernel()
@@ -199,39 +190,33 @@ class Passes:
             parts = np.empty((0, 0))
         return parts if parts.shape[0] >= pieces else np.empty((max(pieces, self.all_rows.pieces), self._length))
 
-    def sums(
-        self,
-        work: Callable[..., None],
-        over: Any,
-        what: tuple[Any, ...],
-        use: Callable[[Vector, Matrix], Any],
-        runs: Any = None,
-    ) -> Any:
+    def sums(self, task: Any, over: Any, use: Callable[[Vector, Matrix], Any], runs: Runs | None = None) -> Any:
         """Work off all pieces, here and in the pool's threads, and return what ``use(totals, parts)`` makes of them."""
-        runs = self.all_rows if runs is None else runs
+        pieces_of = self.all_rows if runs is None else runs
+        pieces = pieces_of.pieces
         ticket = np.zeros(1, dtype=np.int64)
-        totals = np.empty(runs.pieces)
-        parts = self._borrow(runs.pieces)
-        run = compiled_for(work, over)
+        totals = np.empty(pieces)
+        parts = self._borrow(pieces)
+        run = compiled_for(work_off, over, task)
 
         def here() -> None:
-            while ticket[0] < runs.pieces:
-                run(over, runs, ticket, totals, parts, self._pieces_per_call, what)
+            while ticket[0] < pieces:
+                run(over, task, pieces_of, ticket, totals, parts, self._pieces_per_call)
 
         def helper() -> None:
-            run(over, runs, ticket, totals, parts, runs.pieces, what)
+            run(over, task, pieces_of, ticket, totals, parts, pieces)
 
         def abandon() -> None:
-            ticket[0] = runs.pieces
+            ticket[0] = pieces
 
-        _threads.run(here, helper, runs.pieces, abandon)
+        _threads.run(here, helper, pieces, abandon)
         result = use(totals, parts)
         self._spare.append(parts)
         return result
 
-    def warm_up(self, work: Callable[..., None], over: Any, what: tuple[Any, ...]) -> None:
+    def warm_up(self, task: Any, over: Any) -> None:
         """Compile (or load) a sum without adding anything."""
         nothing_left = np.full(1, self.all_rows.pieces, dtype=np.int64)
         totals, parts = np.zeros(self.all_rows.pieces), self._borrow(self.all_rows.pieces)
-        compiled_for(work, over)(over, self.all_rows, nothing_left, totals, parts, 1, what)
+        compiled_for(work_off, over, task)(over, task, self.all_rows, nothing_left, totals, parts, 1)
         self._spare.append(parts)

@@ -25,8 +25,8 @@ class PlainKernels:
         self.n_parameters = problem.n_parameters
         self._at_x: Vector | None = None
 
-    def outputs(self) -> int:
-        """Room that a row needs in ``margins``: none."""
+    def room(self, batch_size: int) -> int:
+        """Numbers that ``margins`` must hold: none."""
         return 0
 
     def touch_row(self, i: int) -> None:

@@ -93,7 +93,7 @@ class Descent:
         else:
             step = float(self.step)
         reached = access(problem)
-        margins = np.zeros((2 * self.batch_size + 2) * reached.kernels.outputs())
+        margins = np.zeros(reached.kernels.room(self.batch_size))
         work: Any = DescentWork(margins, np.zeros(x.size))
         if lazy.applies(reached.kernels, self.batch_size, step):
             work = (margins, lazy.LazyWork.for_step(x.size, step, reached.kernels.regularizer.strength))
@@ -124,3 +124,24 @@ class Descent:
         report.gradient_evaluations += report.steps * self.estimator.evaluations(self.batch_size)
         report.inner_steps = report.steps
         return report
+
+
+@dataclass(frozen=True)
+class InnerLoopDescent(Descent):
+    """A method with a reference point, whose inner loop has a length of its own."""
+
+    inner_steps: int | str = "auto"
+
+    #: rows that an automatic inner loop draws, over N
+    rounds: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner_steps != "auto":
+            _check.whole("inner_steps", self.inner_steps)
+
+    def steps_per_epoch(self, problem: FiniteSum) -> int:
+        """The number S."""
+        if self.inner_steps == "auto":
+            return math.ceil(self.rounds * problem.n_samples / self.batch_size)
+        return int(self.inner_steps)

@@ -74,5 +74,5 @@ def run_epoch(
 
 def new_state(solver: Any, problem: FiniteSum, x: Vector, with_square: bool) -> State:
     """State before the first epoch."""
-    room = (2 * rows_per_step(solver, problem) + 2) * access(problem).kernels.outputs()
+    room = access(problem).kernels.room(rows_per_step(solver, problem))
     return State(x=x, memory=Moments.of_size(x.size, with_square), work=(np.zeros(room), np.zeros(x.size)))

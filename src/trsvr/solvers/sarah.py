@@ -10,18 +10,15 @@ Every step counts 2b, the first one too.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from trsvr import _check
 from trsvr.parts.gradients import SARAHGradient
-from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers import lazy
-from trsvr.solvers.descent import Descent
+from trsvr.solvers.descent import InnerLoopDescent
 
 
 @dataclass(frozen=True)
-class SARAH(Descent):
+class SARAH(InnerLoopDescent):
     """Stochastic recursive gradient.
 
     Parameters
@@ -40,17 +37,7 @@ class SARAH(Descent):
     dense vectors are used, as they are for batches with about as many nonzeros as columns.
     """
 
-    inner_steps: int | str = "auto"
-
     name = "sarah"
     estimator = SARAHGradient()
     sparse_steps = staticmethod(lazy.sarah_steps)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.inner_steps != "auto":
-            _check.whole("inner_steps", self.inner_steps)
-
-    def steps_per_epoch(self, problem: FiniteSum) -> int:
-        """S."""
-        return math.ceil(problem.n_samples / self.batch_size) if self.inner_steps == "auto" else int(self.inner_steps)
+    rounds = 1

@@ -8,18 +8,15 @@ Outer iteration: reference x̃ = x, full gradient g̃. Then S times, with a batc
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from trsvr import _check
 from trsvr.parts.gradients import SVRGGradient
-from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers import lazy
-from trsvr.solvers.descent import Descent
+from trsvr.solvers.descent import InnerLoopDescent
 
 
 @dataclass(frozen=True)
-class SVRG(Descent):
+class SVRG(InnerLoopDescent):
     """Stochastic variance-reduced gradient.
 
     Parameters
@@ -38,19 +35,7 @@ class SVRG(Descent):
     dense vectors are used, as they are for batches with about as many nonzeros as columns.
     """
 
-    inner_steps: int | str = "auto"
-
     name = "svrg"
     estimator = SVRGGradient()
     sparse_steps = staticmethod(lazy.svrg_steps)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.inner_steps != "auto":
-            _check.whole("inner_steps", self.inner_steps)
-
-    def steps_per_epoch(self, problem: FiniteSum) -> int:
-        """S."""
-        return (
-            math.ceil(2 * problem.n_samples / self.batch_size) if self.inner_steps == "auto" else int(self.inner_steps)
-        )
+    rounds = 2

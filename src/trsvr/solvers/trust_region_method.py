@@ -49,9 +49,9 @@ class StepWork(NamedTuple):
     tally: Vector  # products, steps on the boundary, steps of negative curvature, sum of the radii
 
     @classmethod
-    def of_size(cls, d: int, batch_size: int, outputs: int) -> StepWork:
-        """New vectors for d parameters and batches of this size."""
-        return cls(np.zeros(d), np.zeros((2 * batch_size + 2) * outputs), CGWork.of_size(d), np.zeros(4))
+    def of_size(cls, d: int, room: int) -> StepWork:
+        """New vectors for d parameters, with so much room for what a batch keeps."""
+        return cls(np.zeros(d), np.zeros(room), CGWork.of_size(d), np.zeros(4))
 
 
 @record
@@ -186,7 +186,7 @@ class TrustRegionMethod:
         if self.classic is not None:
             return self.classic.init(problem, x)
         reached = access(problem, *self.parts)
-        work = StepWork.of_size(x.size, self.rows_per_step(problem), reached.kernels.outputs())
+        work = StepWork.of_size(x.size, reached.kernels.room(self.rows_per_step(problem)))
         state = State(x=x, memory=reached.memory(self.gradient), work=work)
         self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
         warm_up_table(reached.kernels, self.gradient, state)
