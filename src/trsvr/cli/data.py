@@ -30,7 +30,7 @@ def list_sets(data_dir: DataDir = None) -> None:
         [
             str(name),
             f"{row['rows']} × {row['columns']}",
-            f"{row['density']:.2g}",
+            "–" if row["density"] != row["density"] else f"{row['density']:.2g}",
             row["labels"],
             row["preprocess"],
             row["where"],

@@ -47,12 +47,12 @@ def _described(entry: Entry, data_dir: str | os.PathLike[str] | None) -> dict[st
         rows, columns, nonzeros, labels = _SHAPES[entry.name]
     else:
         rows, columns, nonzeros = file.rows, file.columns, file.nonzeros
-        labels = ", ".join(f"{label:g}: {count}" for label, count in file.labels)
+        labels = ", ".join(f"{label:g}: {count}" if count else f"{label:g}" for label, count in file.labels)
     return {
         "name": entry.name,
         "rows": rows,
         "columns": columns,
-        "density": nonzeros / (rows * columns),
+        "density": nonzeros / (rows * columns) if nonzeros else float("nan"),
         "labels": labels,
         "test_rows": 0 if entry.test is None else entry.test.rows,
         "preprocess": entry.preprocess,

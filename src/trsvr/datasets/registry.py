@@ -21,9 +21,9 @@ class DataFile:
     local : str
         Name under which a folder may hold it, without ``.bz2``, ``.gz`` or ``.xz``.
     rows, columns, nonzeros : int
-        What it contains.
+        What it contains; 0 nonzeros: not known.
     labels : tuple of (label, count)
-        Its labels and how often they appear.
+        Its labels and how often they appear; 0: not known.
     content : tuple of str
         SHA-256 of the parsed content (`trsvr.datasets.verify.content_sha256`), where it is known.
     content_is_final : bool
@@ -213,8 +213,8 @@ _ENTRIES = (
     Entry(
         "rcv1",
         "Reuters news, tf-idf, rows of unit length",
-        train=DataFile("rcv1_train.binary.bz2", "rcv1.svm", 20242, 47236, 1498952, ((-1, 9751), (1, 10491))),
-        test=DataFile("rcv1_test.binary.bz2", "rcv1.t.svm", 677399, 47236, 49556258, ((-1, 321939), (1, 355460))),
+        train=DataFile("rcv1_train.binary.bz2", "rcv1.svm", 20242, 47236, 0, ((-1, 0), (1, 0))),
+        test=DataFile("rcv1_test.binary.bz2", "rcv1.t.svm", 677399, 47236, 0, ((-1, 0), (1, 0))),
         substitute="rcv1-subset-union",
     ),
     Entry(
