@@ -171,10 +171,18 @@ def test_real_data(data_folder, name, l2):
     assert result.value - reference.value <= 1e-10 * reference.value + 64 * np.finfo(float).eps
 
 
+@pytest.mark.parametrize("settings", [{"gradient": "saga"}, {"hessian": "exact"}])
+def test_a_chosen_part_without_alpha_is_the_papers_algorithm_with_svrgs_step(settings):
+    X, y, _ = data(rows=1000)
+    problem = logistic(X, y, l2=1e-2)
+    result = trsvr.minimize(problem, trsvr.TRSVR(**settings), max_epochs=30, tol=None)
+    b = 200
+    assert result.trace["alpha"].iloc[-1] == trsvr.theory.recommended_step(problem, "svrg", batch_size=b)
+    assert result.value - smallest_value(problem, result.x) < 1e-3
+
+
 def test_settings_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="norm must be 'auto' or 'identity' with a numeric alpha"):
         trsvr.TRSVR(alpha=0.1, norm="dense")
-    with pytest.raises(ValueError, match="alpha must be a number"):
-        trsvr.TRSVR(hessian="exact")
     with pytest.raises(ValueError, match="norm 'dense' needs a linear model"):
         trsvr.minimize(FunctionProblem(3, 1, lambda x, i: x), trsvr.TRSVR(norm="dense"))

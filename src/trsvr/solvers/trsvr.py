@@ -42,7 +42,8 @@ class TRSVR:
     ----------
     alpha : float or "auto"
         Radius over gradient norm. A number is the paper's algorithm: Euclidean norm, no acceptance test. "auto" lets
-        the method find everything by itself; see `trsvr.solvers.adaptive` for the rules.
+        the method find everything by itself; see `trsvr.solvers.adaptive` for the rules. With a gradient or a hessian
+        of your choice "auto" is the paper's algorithm with the step that theory recommends for SVRG.
     batch_size : int or "auto"
         b, rows per step. A number means rows drawn uniformly with replacement. "auto" is 200 (or N) with a numeric
         alpha.
@@ -76,22 +77,25 @@ class TRSVR:
             _check.positive("alpha", self.alpha)
             if self.norm not in ("auto", "identity"):
                 raise ValueError(f"norm must be 'auto' or 'identity' with a numeric alpha, got {self.norm!r}")
-        elif self.gradient != "svrg" or self.hessian != "auto":
-            raise ValueError(
-                "alpha must be a number for gradient or hessian other than the default: the adaptive mode has its own, "
-                f"got gradient={self.gradient!r}, hessian={self.hessian!r}"
-            )
         _ = self.method
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the adaptive mode runs: it has an estimator and a curvature of its own."""
+        return self.alpha == "auto" and self.gradient == "svrg" and self.hessian == "auto"
 
     @cached_property
     def method(self) -> TrustRegionMethod | AdaptiveTRSVR:
-        """The same method: as parts with a numeric alpha, the adaptive one without."""
-        if self.alpha == "auto":
+        """The same method: as parts, or the adaptive one."""
+        if self.is_adaptive:
             return AdaptiveTRSVR(self.batch_size, self.inner_steps, self.norm, self.max_cg)
+        return self._with(1.0 if self.alpha == "auto" else float(self.alpha))
+
+    def _with(self, alpha: float) -> TrustRegionMethod:
         return TrustRegionMethod(
             gradient=_GRADIENTS[self.gradient](),
             curvature=_HESSIANS[self.hessian](),
-            radius=GradientRadius(float(self.alpha)),
+            radius=GradientRadius(alpha),
             subproblem=SteihaugCG(int(self.max_cg)),
             batch_size=self.batch_size,
             inner_steps=self.inner_steps,
@@ -107,12 +111,22 @@ class TRSVR:
         self.method.check(problem)
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
-        """State before the first epoch."""
-        return self.method.init(problem, x)
+        """State before the first epoch; without a number, the paper's algorithm takes the α that SVRG would."""
+        if self.is_adaptive or self.alpha != "auto":
+            return self.method.init(problem, x)
+        from trsvr.theory import recommended_step  # only this case needs the theory
+
+        method = self._with(1.0)
+        alpha = recommended_step(problem, "svrg", batch_size=method.rows_per_step(problem), x=x)
+        state = method.init(problem, x)
+        state.scalars["alpha"] = alpha
+        return state
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """One outer iteration."""
-        return self.method.epoch(problem, state, rows)
+        if self.is_adaptive or self.alpha != "auto":
+            return self.method.epoch(problem, state, rows)
+        return self._with(state.scalars["alpha"]).epoch(problem, state, rows)
 
     @property
     def evaluate(self) -> Callable[[FiniteSum, State], tuple[float, Vector]] | None:
