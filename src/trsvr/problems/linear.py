@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trsvr import _check
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
-from trsvr.problems.margins import SCRATCH, Indices, MarginKernels
+from trsvr.problems.margins import Indices, MarginKernels
 from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
@@ -141,8 +141,8 @@ class LinearModel:
         #: numbers that X stores
         self.n_entries = entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
         bounds = piece_bounds(rows, n_rows, self.n_parameters, self.n_outputs)
-        # Room for a block of rows, or for two rows' outputs, lies behind each vector.
-        length = self.n_parameters + (SCRATCH if self.n_outputs == 1 else 2 * self.n_outputs)
+        # Room for a block of rows lies behind each vector.
+        length = self.n_parameters + self.kernels.pass_room()
         self.passes = Passes(Runs.of_pieces(bounds), length, entries * self.n_outputs)
 
     def _scan(self) -> None:

@@ -18,7 +18,7 @@ from trsvr.problems.linear import LinearModel, add_penalty_product
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import DiagonalSum, ProductSum, add_parts
+from trsvr.problems.passes import DiagonalSum, KeptProductSum, add_parts
 
 
 class OutputView:
@@ -42,24 +42,31 @@ class OutputView:
         )
         self._gram = SampledMatrix(problem, self._rows)
         self._weights: NDArray[np.float64] | None = None
+        self._probabilities: NDArray[np.float64] | None = None
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
         self.x = x.copy()
-        self._weights = None
+        self._weights = self._probabilities = None
         return self.problem.value_and_gradient(x)
+
+    def _known(self) -> NDArray[np.float64]:
+        """The probabilities π of every row."""
+        if self._probabilities is None:
+            table = np.ascontiguousarray(self.problem.decision(self.x))
+            table -= table.max(axis=1, keepdims=True)
+            np.exp(table, out=table)
+            table /= table.sum(axis=1, keepdims=True)
+            self._probabilities = table
+        return self._probabilities
 
     def _curvatures(self) -> NDArray[np.float64]:
         """π_k (1 − π_k) of every row, weighted; an array for each output."""
         if self._weights is None:
-            margins = self.problem.decision(self.x).T.copy()
-            margins -= margins.max(axis=0)
-            np.exp(margins, out=margins)
-            margins /= margins.sum(axis=0)
-            margins *= 1.0 - margins
+            known = self._known().T
+            self._weights = np.ascontiguousarray(known * (1.0 - known))
             if self.kernels.weights.size:
-                margins *= self.kernels.weights
-            self._weights = margins
+                self._weights *= self.kernels.weights
         return self._weights
 
     def total_weight(self) -> float:
@@ -91,7 +98,7 @@ class OutputView:
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(ProductSum(self.x, v), self.kernels, self.d)
+        return self._mean(KeptProductSum(self._known(), v), self.kernels, self.d)
 
     def _mean(self, task: Any, over: Any, length: int) -> Vector:
         out = np.empty(length)
@@ -104,7 +111,8 @@ class OutputView:
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
-        self.problem.warm_up(products=True)
+        self.problem.warm_up()
+        self.problem.passes.warm_up(KeptProductSum(np.zeros((1, self.outputs)), np.zeros(self.d)), self.kernels)
         if dense:
             self._gram.warm_up()
         else:
