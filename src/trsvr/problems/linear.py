@@ -363,8 +363,13 @@ def _places(array: NDArray[Any], classes: NDArray[Any], kind: str) -> tuple[Vect
         raise ValueError(f"classes must be two or more labels in ascending order, got {classes.tolist()}")
     if kind == "two classes" and classes.size > 2:
         raise ValueError(f"classes must be exactly two labels for this loss, got {classes.size}")
-    places = np.searchsorted(classes, array)
-    strange = np.flatnonzero(classes.take(places, mode="clip") != array)
+    counted = array.dtype.kind in "biu" and bool((classes == np.arange(classes.size)).all())
+    if counted and array.min() >= 0 and array.max() < classes.size:
+        places = array  # the labels are their own places: no need to search
+        strange: NDArray[Any] = _NOTHING
+    else:
+        places = np.searchsorted(classes, array)
+        strange = np.flatnonzero(classes.take(places, mode="clip") != array)
     if strange.size:
         raise ValueError(f"y must contain only labels of classes, got {array[strange[0]]!r} at position {strange[0]}")
     labels = places.astype(np.float64)

@@ -6,7 +6,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -29,9 +29,16 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 # Of |f|, what a fit may leave undone: this times tol².
-_DECREASE = 1e-2
+_DECREASE = 1e-4
 # f counts as at least this part of f(0): on separable data it goes to zero, and so does what can still be gained.
 _SMALLEST_VALUE = 1e-9
+
+
+class Means(NamedTuple):
+    """What a fit may use, decided once: threads for its passes and a seed for its rows."""
+
+    threads: int
+    seed: int
 
 
 class LinearEstimator(CallbackSupportMixin, BaseEstimator):
@@ -58,13 +65,15 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         if isinstance(self.solver, str):
             _check.one_of("solver", self.solver, BY_NAME)
 
-    def _seed(self) -> int:
-        """From random_state; None is a fixed seed: a fit that is repeated gives the same numbers."""
+    def _means(self, n_jobs: int | None) -> Means:
+        """Threads for so many jobs; the seed of random_state, where None is a fixed one: fits can be repeated."""
         if self.random_state is None:
-            return 0
-        if isinstance(self.random_state, numbers.Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+            seed = 0
+        elif isinstance(self.random_state, numbers.Integral):
+            seed = _check.whole("random_state", self.random_state, at_least=0)
+        else:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Means(thread_count(n_jobs), seed)
 
     # ---------------------------------------------------------------------------------------------------- data
 
@@ -101,9 +110,9 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         self,
         problem: LinearModel,
         start: Array | None,
+        means: Means,
         value_at_zero: float,
         relative: bool = False,
-        threads: int | None = None,
         callback: Callable[[Result], None] | None = None,
     ) -> Result:
         """Run the solver until the gradient is below ``tol`` and next to nothing is left to gain."""
@@ -118,10 +127,10 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             tol=Tolerance(
                 tol, _DECREASE * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero, relative
             ),
-            seed=self._seed(),
+            seed=means.seed,
             callback=callback,
             verbose=int(self.verbose),
-            threads=thread_count(self.n_jobs) if threads is None else threads,
+            threads=means.threads,
         )
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt

@@ -15,11 +15,32 @@ from sklearn.utils.multiclass import check_classification_targets
 from trsvr import _check
 from trsvr.engine import Result
 from trsvr.problems import L2, LinearModel, Logistic, Softmax, SquaredHinge
-from trsvr.sklearn.base import Array, LinearEstimator, checked_strength, pack, unpack
+from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
 from trsvr.sklearn.callbacks import FitTask, with_callbacks
 from trsvr.sklearn.weights import checked_weights, total_weights
 
 LOSSES = ("log_loss", "squared_hinge")
+
+
+# Whole numbers that lie this close together are counted; anything else is sorted, which takes ten times as long.
+_COUNTED = 2**16
+
+
+def _classes(y: Array) -> tuple[Array, Array]:
+    """The labels in ascending order, and the place of every label in them."""
+    if y.dtype.kind in "iu":
+        low, high = int(y.min()), int(y.max())
+        if high - low < _COUNTED and max(-low, high) < 2**62:
+            offsets = y.astype(np.int64) - low
+            present = np.flatnonzero(np.bincount(offsets))
+            if len(present) == present[-1] + 1:
+                return (present + low).astype(y.dtype), offsets
+            place_of = np.zeros(present[-1] + 1, dtype=np.intp)
+            place_of[present] = np.arange(len(present))
+            return (present + low).astype(y.dtype), place_of[offsets]
+    elif y.dtype.kind not in "bUS":
+        check_classification_targets(y)
+    return np.unique(y, return_inverse=True)
 
 
 class ClassifierBase(ClassifierMixin, LinearEstimator):
@@ -29,16 +50,10 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
 
     def _encode(self, y: Array) -> Array:
         """Sets ``classes_``; returns the places 0 … K−1 of the labels in it."""
-        check_classification_targets(y)
-        self.classes_, places = np.unique(y, return_inverse=True)
+        self.classes_, places = _classes(y)
         if len(self.classes_) < 2:
             raise ValueError(f"y must contain at least two classes, got only one class: {self.classes_.tolist()[0]!r}")
         return places
-
-    @property
-    def _models(self) -> int:
-        """How many problems are solved: one, or one for each class against the rest."""
-        return len(self.classes_) if self.loss == "squared_hinge" and len(self.classes_) > 2 else 1
 
     @property
     def _outputs(self) -> int:
@@ -58,7 +73,7 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
             return [self._problem(X, places, loss, L2(0.0), classes=(0, 1), **options)]
         if self.loss == "log_loss":
             return [self._problem(X, places, Softmax(), L2(0.0), classes=np.arange(classes), **options)]
-        return [self._problem(X, places == k, loss, L2(0.0), classes=(False, True), **options) for k in range(classes)]
+        return [self._problem(X, places == k, loss, L2(0.0), classes=(0, 1), **options) for k in range(classes)]
 
     @staticmethod
     def _penalised(problem: LinearModel, C: float, total: float) -> LinearModel:
@@ -71,7 +86,7 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
         C: float,
         total: float,
         start: tuple[Array, Array] | None,
-        threads: int | None = None,
+        means: Means,
         task: FitTask | None = None,
         dtype: Any = np.float64,
     ) -> tuple[Array, Array, list[Result]]:
@@ -87,7 +102,7 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
             if task is not None and len(problems) == 1:
                 watcher = task.watcher(lambda x: self._attributes(x, outputs, dtype))
             result = self._minimize(
-                self._penalised(problem, C, total), begin, self._value_at_zero, threads=threads, callback=watcher
+                self._penalised(problem, C, total), begin, means, self._value_at_zero, callback=watcher
             )
             self._warn_unless_converged(result, float(self.tol))
             results.append(result)
@@ -170,8 +185,8 @@ class TRSVRClassifier(ClassifierBase):
 
         C Σ_i w_i ℓ(y_i, x_iᵀ coef + intercept) + ½ ‖coef‖²
 
-    over coefficients and an unpenalised intercept; w_i is the sample's weight times its class's. Divided by C Σ w_i this is
-    the library's mean-loss form, Σ w_i ℓ_i / Σ w_i + (λ/2)‖coef‖² with λ = 1 / (C Σ w_i).
+    over coefficients and an unpenalised intercept; w_i is the sample's weight times its class's. Divided by C Σ w_i
+    this is the library's mean-loss form, Σ w_i ℓ_i / Σ w_i + (λ/2)‖coef‖² with λ = 1 / (C Σ w_i).
 
     Parameters
     ----------
@@ -184,9 +199,10 @@ class TRSVRClassifier(ClassifierBase):
     fit_intercept : bool, default=True
         Whether there is an intercept. X is not copied for it.
     tol : float, default=1e-6
-        The fit has converged when the largest entry of the gradient of the mean-loss form is at most tol in size. This is the
-        quantity that LogisticRegression's ``lbfgs`` compares with its tol. The default solver goes on until the decrease it still expects is
-        below tol²/100 of the objective, too: badly scaled data have small gradients far from the minimiser.
+        The fit has converged when no entry of the gradient of the mean-loss form is larger than tol in size. This is
+        the number that LogisticRegression's ``lbfgs`` and ``newton-cg`` compare with their tol. The default solver
+        goes on until the decrease it still expects is below 1e-4 tol² of the objective, too: badly scaled data have
+        small gradients far from the minimiser.
     max_iter : int, default=1000
         Outer iterations at most; most fits take 5 to 30.
     warm_start : bool, default=False
@@ -221,11 +237,12 @@ class TRSVRClassifier(ClassifierBase):
 
     Notes
     -----
-    There is no ``partial_fit``. Variance reduction works on a finite sum: every outer iteration needs the gradient over all rows at one
-    point, and the answer is the minimiser over all of them. A stream that is seen once wants stochastic gradient descent
-    (``sklearn.linear_model.SGDClassifier``). To go on with more rows, set ``warm_start=True`` and fit all of them.
+    There is no ``partial_fit``. Variance reduction works on a finite sum: every outer iteration needs the gradient
+    over all rows at one point, and the answer is the minimiser over all of them. A stream that is seen once wants
+    stochastic gradient descent (``sklearn.linear_model.SGDClassifier``). To go on with more rows, set
+    ``warm_start=True`` and fit all of them.
 
-    NaN and infinity are refused. CSR input is used as it is, never made dense; other sparse formats are converted to it.
+    NaN and infinity are refused. CSR input is used as it is, never made dense; other sparse formats become CSR.
 
     Examples
     --------
@@ -295,6 +312,7 @@ class TRSVRClassifier(ClassifierBase):
             C,
             float(X.shape[0] if total_weight is None else total_weight.sum()),
             start,
+            self._means(self.n_jobs),
             task=task,
             dtype=X.dtype,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,19 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_method_params, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from trsvr import _check, _threads
-from trsvr.sklearn.base import Array, checked_strength
+from trsvr import _check
+from trsvr.sklearn.base import Array, Means, checked_strength
 from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
 from trsvr.sklearn.weights import checked_weights, class_weights
-from trsvr.sklearn.workers import thread_count
 
 
 class TRSVRClassifierCV(ClassifierBase):
     """`TRSVRClassifier` that chooses C by cross-validation, as ``LogisticRegressionCV`` does.
 
-    On every fold it follows the path of minimisers from the smallest C to the largest, each beginning at the one before, and scores
-    them on the rows left out. The C of the best mean score is fitted on all rows.
+    On every fold it follows the path of minimisers from the smallest C to the largest, each beginning at the one
+    before, and scores them on the rows left out. The C of the best mean score is fitted on all rows.
 
     Parameters
     ----------
@@ -36,10 +34,11 @@ class TRSVRClassifierCV(ClassifierBase):
     scoring : str, callable or None, default=None
         How the rows left out are scored; None is the accuracy.
     refit : bool, default=True
-        Whether the best C is fitted on all rows. Otherwise C and coefficients are the means, over the folds, of each fold's best.
+        Whether the best C is fitted on all rows. Otherwise C and coefficients are the means, over the folds, of each
+        fold's best.
     n_jobs : int or None, default=None
-        Folds that run at once, in threads that share X and divide the cores between them; None is one after the other, each
-        with all cores.
+        Folds that run at once, in threads that share X and divide the cores between them; None is one after the
+        other, each with all cores.
     loss, fit_intercept, tol, max_iter, class_weight, random_state, solver, verbose
         As for `TRSVRClassifier`. "balanced" class weights are those of all rows.
 
@@ -50,8 +49,8 @@ class TRSVRClassifierCV(ClassifierBase):
     Cs_ : array of shape (n_cs,)
     scores_ : array of shape (n_folds, n_cs)
     coefs_paths_ : array of shape (n_folds, n_cs, 1 or K, p, plus 1 with an intercept)
-        Coefficients, the intercept last. These are the shapes of LogisticRegressionCV with ``use_legacy_attributes=False``, without
-        the axis of its ``l1_ratios``.
+        Coefficients, the intercept last. These are the shapes of LogisticRegressionCV with
+        ``use_legacy_attributes=False``, without the axis of its ``l1_ratios``.
     n_iter_ : array of shape (n_folds, n_cs)
         Outer iterations (the most of the classes, with the squared hinge and more than two).
     classes_, coef_, intercept_, n_features_in_, feature_names_in_
@@ -126,14 +125,14 @@ class TRSVRClassifierCV(ClassifierBase):
         total = weights if per_class is None else per_class[places] * (1.0 if weights is None else weights)
 
         jobs = min(effective_n_jobs(self.n_jobs), len(folds))
-        threads = thread_count(None)
-        share = threads if jobs <= 1 else max(1, _threads.available() // jobs)
+        means = self._means(None)
+        of_fold = means if jobs <= 1 else means._replace(threads=max(1, means.threads // jobs))
         done = Parallel(n_jobs=jobs, prefer="threads")(
-            delayed(self._path)(X, y, places, total, train, test, share, score_params) for train, test in folds
+            delayed(self._path)(X, y, places, total, train, test, of_fold, score_params) for train, test in folds
         )
         coefs, scores, iterations = (np.array(part) for part in zip(*done, strict=True))
         self.coefs_paths_, self.scores_, self.n_iter_ = coefs, scores, iterations
-        self._choose(X, places, total, threads)
+        self._choose(X, places, total, means)
         return self
 
     def _strengths(self) -> Array:
@@ -155,25 +154,23 @@ class TRSVRClassifierCV(ClassifierBase):
         weights: Array | None,
         train: Array,
         test: Array,
-        threads: int,
-        score_params: Any,
+        means: Means,
+        score_params: dict[str, Any],
     ) -> tuple[Array, Array, Array]:
         """Coefficients, scores and iterations for every C, in the order of ``Cs_``."""
         weights_here = None if weights is None else weights[train]
         problems = self._problems(X[train], places[train], weights_here)
-        total = float(len(train) if weights_here is None else weights_here.sum())
-        # A mask, and so on, becomes indices once; rows of weight zero are still rows.
-        total = float(problems[0].kernels.labels.size) if weights_here is None else total
+        total = float(problems[0].n_samples if weights_here is None else weights_here.sum())
         model = self._scored_model()
         X_test, y_test = X[test], y[test]
-        params_here = _check_method_params(X, score_params, indices=test)
+        params_here = {name: _rows_of(value, len(y), test) for name, value in score_params.items()}
         scorer = get_scorer(self.scoring) if self.scoring is not None else None
         order = np.argsort(self.Cs_, kind="stable")
         coefs: list[Any] = [None] * len(order)
         scores, iterations = np.empty(len(order)), np.empty(len(order), dtype=np.int32)
         start = None
         for k in order:
-            coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, threads)
+            coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, means)
             start = coef, intercept
             model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
             if scorer is None:
@@ -190,7 +187,7 @@ class TRSVRClassifierCV(ClassifierBase):
         model.classes_, model.n_features_in_ = self.classes_, self.n_features_in_
         return model
 
-    def _choose(self, X: Any, places: Array, weights: Array | None, threads: int) -> None:
+    def _choose(self, X: Any, places: Array, weights: Array | None, means: Means) -> None:
         """C_ and the final coefficients."""
         folds = np.arange(len(self.scores_))
         if self.refit:
@@ -207,7 +204,7 @@ class TRSVRClassifierCV(ClassifierBase):
         if self.refit:
             total = float(X.shape[0] if weights is None else weights.sum())
             problems = self._problems(X, places, weights)
-            coef, intercept, results = self._solve(problems, self.C_, total, (coef, intercept), threads)
+            coef, intercept, results = self._solve(problems, self.C_, total, (coef, intercept), means)
             self._traces = [result.rows for result in results]
         self.coef_, self.intercept_ = coef.astype(X.dtype), intercept.astype(X.dtype)
 
@@ -255,3 +252,9 @@ class TRSVRClassifierCV(ClassifierBase):
                 method_mapping=MethodMapping().add(caller="fit", callee="score").add(caller="score", callee="score"),
             )
         )
+
+
+def _rows_of(value: Any, n_samples: int, rows: Array) -> Any:
+    """The chosen rows of something that has one entry for each, anything else as it is."""
+    array = np.asarray(value)
+    return array[rows] if array.ndim and len(array) == n_samples else value

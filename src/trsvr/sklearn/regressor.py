@@ -37,9 +37,9 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         δ of "pseudo_huber", in the units of y.
     fit_intercept : bool, default=True
     tol : float, default=1e-6
-        The fit has converged when the gradient's largest entry is at most tol times its largest entry at coef = 0 and
-        the mean of y for an intercept. So the units of X and y do not matter. The default solver goes on until the decrease it
-        still expects is below tol²/100 of the objective, too.
+        The fit has converged when no entry of the gradient is larger than tol times the largest one at coef = 0 (and
+        the mean of y for an intercept): the units of y do not matter. The default solver goes on until the decrease it
+        still expects is below 1e-4 tol² of the objective, too.
     max_iter : int, default=1000
         Outer iterations at most.
     warm_start : bool, default=False
@@ -132,7 +132,8 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
             self, int(self.max_iter), X=X, y=y, metadata=None if weights is None else {"sample_weight": weights}
         )
         at_zero = problem.value_and_gradient(np.zeros(problem.n_parameters))
-        result = self._minimize(problem, start, at_zero[0], relative=True, callback=task.watcher(attributes))
+        means = self._means(self.n_jobs)
+        result = self._minimize(problem, start, means, at_zero[0], relative=True, callback=task.watcher(attributes))
         self._warn_unless_converged(result, float(self.tol) * float(np.abs(at_zero[1]).max(initial=0.0)))
         for name, value in attributes(result.x).items():
             setattr(self, name, value)

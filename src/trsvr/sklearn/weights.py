@@ -28,6 +28,8 @@ def checked_weights(sample_weight: Any, n_samples: int) -> Array | None:
         raise ValueError("sample_weight must be finite, got NaN or infinity")
     if (weights < 0.0).any():
         raise ValueError(f"sample_weight must be >= 0, got {weights.min()}")
+    if not weights.any():
+        raise ValueError("sample_weight must have at least one positive entry, got only zeros")
     return weights
 
 
