@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# Of |f|, what a fit may leave undone: this times tol².
+# Of |f|, what a fit may leave undone: this times tol². The steps of a path are only compared with each other.
 _DECREASE = 1e-4
+PATH_DECREASE = 1.0
 # f counts as at least this part of f(0): on separable data it goes to zero, and so does what can still be gained.
 _SMALLEST_VALUE = 1e-9
 
 
 class Means(NamedTuple):
-    """What a fit may use, decided once: threads for its passes and a seed for its rows."""
+    """What a fit may use and leave undone, decided once."""
 
     threads: int
     seed: int
+    decrease: float = _DECREASE
 
 
 class LinearEstimator(CallbackSupportMixin, BaseEstimator):
@@ -125,7 +127,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             x0=start,
             max_epochs=int(self.max_iter),
             tol=Tolerance(
-                tol, _DECREASE * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero, relative
+                tol, means.decrease * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero, relative
             ),
             seed=means.seed,
             callback=callback,

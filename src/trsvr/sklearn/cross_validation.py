@@ -14,7 +14,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from trsvr import _check
-from trsvr.sklearn.base import Array, Means, checked_strength
+from trsvr.sklearn.base import PATH_DECREASE, Array, Means, checked_strength
 from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
 from trsvr.sklearn.weights import checked_weights, class_weights
 
@@ -23,7 +23,8 @@ class TRSVRClassifierCV(ClassifierBase):
     """`TRSVRClassifier` that chooses C by cross-validation, as ``LogisticRegressionCV`` does.
 
     On every fold it follows the path of minimisers from the smallest C to the largest, each beginning at the one
-    before, and scores them on the rows left out. The C of the best mean score is fitted on all rows.
+    before, and scores them on the rows left out. The C of the best mean score is fitted on all rows. Fits on the path
+    meet ``tol`` and leave at most tol² of their objective undone; the final one is as exact as `TRSVRClassifier`'s.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class TRSVRClassifierCV(ClassifierBase):
 
         jobs = min(effective_n_jobs(self.n_jobs), len(folds))
         means = self._means(None)
-        of_fold = means if jobs <= 1 else means._replace(threads=max(1, means.threads // jobs))
+        of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE)
         done = Parallel(n_jobs=jobs, prefer="threads")(
             delayed(self._path)(X, y, places, total, train, test, of_fold, score_params) for train, test in folds
         )
