@@ -36,6 +36,7 @@ from trsvr.sklearn import TRSVRClassifier, TRSVRClassifierCV
 BINARY = ("covtype.scale", "ijcnn1", "cod-rna", "phishing", "mushrooms", "madelon", "rcv1")
 MULTINOMIAL = ("digits", "newsgroups", "text20")
 QUICK = ("ijcnn1", "phishing", "mushrooms", "digits")
+PATH = ("breast_cancer", "phishing", "digits")
 SOLVERS = ("lbfgs", "newton-cholesky", "newton-cg", "liblinear", "sag", "saga")
 TOLERANCES = 10.0 ** -np.arange(2, 13)
 WANTED = 1e-9
@@ -182,11 +183,11 @@ def small() -> None:
         print(f"| {name} | {1e3 * times[0]:.1f} | {models[0].n_iter_[0]} | {one} | {two} |", flush=True)
 
 
-def path() -> None:
+def path(names: list[str]) -> None:
     """The search people run most."""
     print("| set | `TRSVRClassifierCV()`, s | `LogisticRegressionCV()`, × | with newton-cholesky, × |")
     print("|---|---|---|---|")
-    for name in ("breast_cancer", "phishing", "digits"):
+    for name in names:
         X, y = load(name)
         ours = TRSVRClassifierCV(scoring="neg_log_loss")
         timed(ours, X, y)
@@ -201,7 +202,7 @@ def path() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--what", choices=("table", "small", "path"), default="table")
-    parser.add_argument("--sets", default=",".join(BINARY + MULTINOMIAL))
+    parser.add_argument("--sets", default="", help="names, separated by commas")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
     parser.add_argument("--solvers", default=",".join(SOLVERS), help="which of scikit-learn's")
     parser.add_argument("--C", type=float, default=1.0)
@@ -211,9 +212,10 @@ def main() -> None:
     if arguments.what == "small":
         small()
     elif arguments.what == "path":
-        path()
+        path(arguments.sets.split(",") if arguments.sets else list(PATH))
     else:
-        names = list(QUICK) if arguments.quick else arguments.sets.split(",")
+        chosen = arguments.sets.split(",") if arguments.sets else list(BINARY + MULTINOMIAL)
+        names = list(QUICK) if arguments.quick else chosen
         table(names, arguments.C, arguments.intercept, arguments.patience, arguments.solvers.split(","))
 
 
