@@ -57,9 +57,12 @@ def margins_of(coef: np.ndarray, intercept: np.ndarray, X: Any) -> np.ndarray:
 
 
 def objective(coef: np.ndarray, intercept: np.ndarray, X: Any, places: np.ndarray, C: float, weights: Any) -> float:
-    """C Σ w_i ℓ_i + ½‖coef‖²."""
+    """C Σ w_i ℓ_i + ½‖coef‖²; small losses keep their digits: log(1 + Σ_{k≠y} exp(z_k − z_y))."""
     scores = margins_of(coef, intercept, X)
-    losses = logsumexp(scores, axis=1) - scores[np.arange(len(places)), places]
+    rows = np.arange(len(places))
+    scores = scores - scores[rows, places][:, None]
+    scores[rows, places] = -np.inf
+    losses = np.logaddexp(0.0, logsumexp(scores, axis=1))
     return float(C * np.dot(weights, losses) + 0.5 * np.sum(coef**2))
 
 

@@ -248,8 +248,11 @@ def test_warm_start_refuses_other_data(three):
 
 def test_the_warning_is_true_and_says_what_to_do(two):
     X, y = two
-    with pytest.warns(ConvergenceWarning, match=r"largest entry is .* at most 1e-06.*Increase max_iter \(now 2\)"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"largest entry is .* at most 1e-06.*Increase max_iter \(now 2\)"
+    ) as told:
         model = TRSVRClassifier(max_iter=2).fit(X, y)
+    assert told[0].filename == __file__  # where the user called, not where we did
     gradient = X.T @ (model.predict_proba(X)[:, 1] - y) / len(y) + model.coef_[0] / len(y)
     assert np.abs(gradient).max() > 1e-6
     with warnings.catch_warnings():

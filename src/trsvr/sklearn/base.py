@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -159,7 +160,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         warnings.warn(
             f"{type(self).__name__} did not converge in {result.epochs} iterations: {found}. {advice}",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=_callers_level(),
         )
 
     # ---------------------------------------------------------------------------------------- what a fit leaves
@@ -183,6 +184,14 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
         frames = [pd.DataFrame(rows) for rows in self._traces]
         return frames[0] if len(frames) == 1 else pd.concat(frames, keys=range(len(frames)), names=["class", None])
+
+
+def _callers_level() -> int:
+    """How far up the user's own call is: past our frames and scikit-learn's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("trsvr", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def checked_strength(name: str, value: Any, *, zero: bool = False, infinite: bool = False) -> float:
