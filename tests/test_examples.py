@@ -20,6 +20,16 @@ def run_example(name: str, folder: Path) -> str:
     return done.stdout
 
 
+def test_the_scikit_learn_door(tmp_path):
+    lines = run_example("scikit_learn.py", tmp_path).splitlines()
+    theirs, ours = lines[1].split(), lines[2].split()
+    assert (theirs[0], theirs[3], ours[0], ours[3]) == ("LogisticRegression", "yes", "TRSVRClassifier", "no")
+    assert float(ours[1]) < float(theirs[1])
+    assert float(ours[2]) < 1e-6
+    assert lines[4].split()[-1] == "0.359"
+    assert "C = 0.359" in lines[5]
+
+
 def test_an_estimator_of_ones_own(tmp_path):
     lines = run_example("own_estimator.py", tmp_path).splitlines()
     assert lines[2].split() == ["estimator", "passes", "seconds", "gap"]

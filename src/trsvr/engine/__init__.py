@@ -2,5 +2,6 @@
 
 from trsvr.engine.loop import minimize
 from trsvr.engine.result import Result, Status
+from trsvr.engine.stopping import Tolerance
 
-__all__ = ["minimize", "Result", "Status"]
+__all__ = ["minimize", "Result", "Status", "Tolerance"]

@@ -16,7 +16,7 @@ from trsvr._vectors import Vector, all_finite, dot
 from trsvr.engine.draws import RowSource
 from trsvr.engine.progress import Progress
 from trsvr.engine.result import Result, Status
-from trsvr.engine.stopping import GradientTest, Limits
+from trsvr.engine.stopping import GradientTest, Limits, Tolerance
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
 from trsvr.solvers.trsvr import TRSVR
@@ -154,7 +154,7 @@ def minimize(
     max_epochs: int | None = 100,
     max_passes: float | None = None,
     max_seconds: float | None = None,
-    tol: float | str | None = "auto",
+    tol: float | str | Tolerance | None = "auto",
     seed: int = 0,
     callback: Callable[..., None] | None = None,
     progress: bool = False,
@@ -174,8 +174,9 @@ def minimize(
         Starting point; default zeros.
     max_epochs, max_passes, max_seconds : optional
         Limits, looked at after every epoch (the time also within one). None is no limit.
-    tol : float, "auto" or None
+    tol : float, "auto", Tolerance or None
         A number: stop when ‖∇f‖∞ ≤ tol. "auto": when ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞, or at the rounding floor. None: never.
+        `trsvr.engine.Tolerance` bounds the gradient and the decrease that is left.
         Methods without a reference point are charged for the full gradients that this takes.
     seed : int
         Same seed, same rows, same result.
@@ -365,6 +366,6 @@ def _driven(run: _Run, look: Callable[[EpochReport], Status | None]) -> Status:
 
 def _gradient_at_zero(run: _Run, test: GradientTest) -> Vector:
     """∇f(0), the scale of the automatic tolerance; one more evaluation, not counted, unless the start is zero."""
-    if test.tol != "auto" or not run.state.x.any():
+    if not test.is_relative or not run.state.x.any():
         return run.state.gradient
     return run.problem.value_and_gradient(np.zeros_like(run.state.x))[1]
