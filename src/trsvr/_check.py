@@ -67,6 +67,13 @@ def vector(name: str, value: Any, length: int | None = None) -> NDArray[np.float
     return array
 
 
+def same_shape(value: Any, like: NDArray[Any]) -> NDArray[Any]:
+    """An array of the shape and type of another one; NaN is allowed."""
+    if not isinstance(value, np.ndarray) or value.shape != like.shape or value.dtype != like.dtype:
+        raise ValueError(f"an array of shape {like.shape} is missing")
+    return value
+
+
 def row_indices(indices: Any, n: int) -> NDArray[np.int64]:
     """Whole numbers from 0 to n − 1; masks and fractions are refused."""
     given = np.asarray(indices)

@@ -1,6 +1,7 @@
 """The one loop that runs every solver."""
 
-from trsvr.engine.loop import minimize
+from trsvr.engine.checkpoint import CheckpointError
+from trsvr.engine.loop import minimize, resume
 from trsvr.engine.result import Result, Status
 
-__all__ = ["minimize", "Result", "Status"]
+__all__ = ["minimize", "resume", "CheckpointError", "Result", "Status"]
