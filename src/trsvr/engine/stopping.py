@@ -164,7 +164,8 @@ def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector,
     length = clearly / size
     downhill = float(problem.value_and_gradient(x - length * gradient)[0])
     uphill = float(problem.value_and_gradient(x + length * gradient)[0])
-    if not abs(uphill - downhill - 2.0 * clearly) <= clearly:
+    rounding = _STILL_BITS * max(abs(uphill), abs(downhill))
+    if abs(uphill - downhill - 2.0 * clearly) > clearly + rounding:
         return "values and gradients disagree"
     for _ in range(_TRIED_LENGTHS):
         if downhill < value - 0.25 * length * size:
