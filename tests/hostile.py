@@ -6,6 +6,7 @@ python tests/hostile.py --each 10000
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import io
 import json
 import random
@@ -114,11 +115,24 @@ def same(raw: bytes) -> bytes:
 
 
 def read_as(kind: str) -> Callable[[Path], Any]:
-    return lambda path: check_table(read_table(path, Wanted(), kind))
+    return lambda path: check_table(read_table(path, Wanted(), kind), path)
 
 
-def check_table(found: Any) -> None:
+def check_table(found: Any, path: Path) -> None:
+    """Whole and in order; of an archive, what NumPy reads from it."""
     X, y = found.X, found.y
+    if found.kind == "npz":
+        with np.load(path, allow_pickle=False) as archive:
+            assert np.array_equal(archive["y"], y)
+            given = (
+                archive["X"]
+                if "X" in archive
+                else scipy.sparse.csr_array(
+                    tuple(archive[name] for name in ("data", "indices", "indptr")), shape=tuple(archive["shape"])
+                )
+            )
+            difference = given != X
+            assert not (difference.nnz if scipy.sparse.issparse(difference) else difference[~np.isnan(X)].any())
     assert X.ndim == 2 or scipy.sparse.issparse(X)
     assert y is None or y.dtype.kind != "O"
     if scipy.sparse.issparse(X):
@@ -130,6 +144,24 @@ def check_libsvm(path: Path) -> None:
     X.check_format(full_check=True)
     assert np.isfinite(X.data).all()
     assert np.isfinite(y).all()
+    agrees_with_python(path.read_bytes(), X, y)
+
+
+def agrees_with_python(content: bytes, X: Any, y: Any) -> None:
+    """The same file read in the slowest and plainest way."""
+    row = 0
+    for line in content.split(b"\n"):
+        words = line.split(b"#")[0].replace(b"\r", b" ").replace(b"\t", b" ").split(b" ")
+        words = [word for word in words if word]
+        if not words:
+            continue
+        assert float(words[0]) == y[row]
+        expected = {int(word.split(b":")[0]) - 1: float(word.split(b":")[1]) for word in words[1:]}
+        entries = slice(X.indptr[row], X.indptr[row + 1])
+        got = dict(zip(X.indices[entries], X.data[entries], strict=True))
+        assert {k: v for k, v in got.items() if v} == {k: v for k, v in expected.items() if v}
+        row += 1
+    assert row == X.shape[0] == y.size
 
 
 def check_model(path: Path) -> None:
@@ -139,6 +171,11 @@ def check_model(path: Path) -> None:
 
 
 def check_kept(path: Path) -> None:
+    files.read(path)
+    assert path.read_bytes() == kept(), "a checkpoint that was changed is accepted"
+
+
+def check_forged(path: Path) -> None:
     assert isinstance(files.read(path), dict)
 
 
@@ -152,8 +189,22 @@ PARSERS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], bytes], Callable
     "Parquet": (parquet, same, read_as("parquet")),
     "CSV": (csv, same, read_as("csv")),
     "checkpoint": (kept, same, check_kept),
-    "checkpoint, forged": (kept, forged, check_kept),
+    "checkpoint, forged": (kept, forged, check_forged),
 }
+
+if importlib.util.find_spec("trsvr.experiments") is not None:
+    from trsvr.experiments import specification
+
+    def study() -> bytes:
+        return (Path(specification.__file__).parent / "studies" / "convex.toml").read_bytes()
+
+    def check_study(path: Path) -> None:
+        try:
+            specification.parse(path.read_text(encoding="utf-8"), path.name, path.parent)
+        except ValueError as error:
+            raise DataFileError(path, None, str(error)) from None
+
+    PARSERS["TOML of a study"] = (study, same, check_study)
 
 WORDS = [
     b"\x00",

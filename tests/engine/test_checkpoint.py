@@ -195,9 +195,9 @@ def test_a_solver_with_parts_of_the_users_own_must_be_given(convex, tmp_path):
 
 def test_a_thinned_trace_and_a_start_of_ones_own(convex, tmp_path):
     """Epochs that are not recorded are epochs too: a method without a reference point is kept between them."""
-    path = tmp_path / "run.ckpt"
     options = {"trace_every": 4, "x0": np.ones(6), "seed": 9, "max_epochs": 11, "tol": None}
     for solver in (trsvr.SGD(), trsvr.SVRG(batch_size=20)):
+        path = tmp_path / f"{type(solver).__name__}.ckpt"
         whole = run(convex[0], solver, **options)
         killed = _Killed()
         with pytest.raises(_Killed):
@@ -207,7 +207,6 @@ def test_a_thinned_trace_and_a_start_of_ones_own(convex, tmp_path):
         content["configuration"]["solver"] = fingerprint.of_solver(solver)
         files.write(path, content)
         assert_same(trsvr.resume(path, convex[0]), whole)
-        path.unlink()
 
 
 class _Killed(Exception):

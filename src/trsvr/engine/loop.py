@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -422,10 +423,11 @@ def _checked_callback(callback: Any) -> Any:
 def _continue(plan: _Plan, watchers: _Watchers, keeper: Keeper, content: Content) -> Result:
     """Go on from a checkpoint that belongs to this plan."""
     try:
-        if content["run"]["epoch"] == 0 and "status" not in content:
-            return _run(plan, watchers, keeper)  # nothing has been done yet
         if "status" in content:
             return _finished(plan, content)
+        counted = content.get("run")
+        if isinstance(counted, dict) and counted.get("epoch") == 0:
+            return _run(plan, watchers, keeper)  # nothing has been done yet
         return _run(plan, watchers, keeper, content)
     except _DoesNotFit as error:
         raise CheckpointError(f"{keeper.path} does not fit this problem and solver: {error}") from None
@@ -446,19 +448,24 @@ def _finished(plan: _Plan, content: Content) -> Result:
     return replace(run.result(best, status), message=str(content.get("message", status.value)))
 
 
-def _restore(run: _Run, best: _Best, test: GradientTest, content: Content, state: State | None = None) -> None:
-    """Counters, best point, trace and, where one is given, the solver's state."""
+@contextlib.contextmanager
+def _fitting() -> Iterator[None]:
+    """What does not fit is the checkpoint's fault."""
     try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _DoesNotFit(str(error)) from None
+
+
+def _restore(run: _Run, best: _Best, test: GradientTest, content: Content) -> None:
+    """Counters, best point and trace."""
+    with _fitting():
         for name in run.COUNTED:
             setattr(run, name, content["run"][name])
         run.rows = rows_from(content["rows"])
         best.x, best.gradient = (_check.same_shape(content["best"][name], best.x) for name in ("x", "gradient"))
         best.value, best.has_value = float(content["best"]["value"]), run.has_value
         test.restore(content["test"])
-        if state is not None:
-            state.restore(content["state"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _DoesNotFit(str(error)) from None
 
 
 def _run(plan: _Plan, watchers: _Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
@@ -468,6 +475,8 @@ def _run(plan: _Plan, watchers: _Watchers, keeper: Keeper | None = None, content
     best = _Best.nothing_yet(plan.start, run.has_value)
     source = RowSource(plan.seed, problem.n_samples)
     compiled = is_record(getattr(problem, "kernels", None))
+    if content is not None:
+        _restore(run, best, plan.test, content)
 
     def prepare() -> State:
         if hasattr(problem, "warm_up"):
@@ -480,7 +489,8 @@ def _run(plan: _Plan, watchers: _Watchers, keeper: Keeper | None = None, content
             run.state = stop.compute(prepare, lasts=compiled)
             run.state.kept = keeper is not None
             if content is not None:
-                _restore(run, best, plan.test, content, run.state)
+                with _fitting():
+                    run.state.restore(content["state"])
             return loop.run(begun=content is not None)
         except NotFinite as error:  # already while the method was set up
             return loop.ended(Status.NOT_FINITE, str(error))
