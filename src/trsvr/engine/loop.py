@@ -510,9 +510,9 @@ _LARGE = 2**20
 
 
 def _is_large(problem: Any) -> bool:
-    rows = problem.kernels.rows
-    entries = rows.values.size if hasattr(rows, "values") else rows.data.size
-    return max(entries * problem.n_outputs, problem.n_parameters**2) > _LARGE
+    rows = getattr(problem.kernels, "rows", ())
+    entries = max((array.size for array in rows if isinstance(array, np.ndarray)), default=0)
+    return bool(max(entries * getattr(problem, "n_outputs", 1), problem.n_parameters**2) > _LARGE)
 
 
 def _checked_start(problem: Any, solver: Any, x0: Any) -> Vector:
@@ -592,10 +592,12 @@ class _Loop:
     is_large: bool
     #: why the run has ended, once that is decided: a signal that comes later changes nothing
     final: tuple[Status, str] | None = None
+    #: where the run is, for messages
+    place: str = "at the start"
 
     def run(self, begun: bool) -> Result:
         """Epochs until something ends the run; ``begun`` says that it continues a checkpoint."""
-        run, solver = self.work, self.plan.solver
+        solver = self.plan.solver
         try:
             goes_on = self._may_go_on() if begun else self._first_look()
             if goes_on and hasattr(solver, "drive"):
@@ -605,7 +607,7 @@ class _Loop:
         except _StoppedByCallback:
             return self.ended(Status.CALLBACK)
         except NotFinite as error:
-            return self.ended(Status.NOT_FINITE, f"{error} in epoch {run.epoch + 1}")
+            return self.ended(Status.NOT_FINITE, f"{error} {self.place}")
         except FloatingPointError as error:
             return self.ended(Status.DIVERGED, str(error))
         assert self.final is not None
@@ -673,6 +675,7 @@ class _Loop:
         if solver.needs_reference:
             run.charge_evaluation()
         while True:
+            self.place = f"in epoch {run.epoch + 1}"
             self.source.begin(run.epoch, math.inf if limits.seconds is None else limits.seconds - run.seconds)
             report = self.compute(lambda: run.run_epoch(self.source))
             # Methods that need no full gradient get one only for a row of the trace.
@@ -691,12 +694,14 @@ class _Loop:
         """A solver with a loop of its own, which reports after every iteration."""
         run = self.work
         run.charge_evaluation()
+        self.place = f"in epoch {run.epoch + 1}"
         begun = time.perf_counter()
 
         def report_epoch(report: EpochReport) -> bool:
             nonlocal begun
             run.count(report, time.perf_counter() - begun)
             goes_on = self.look(report)
+            self.place = f"in epoch {run.epoch + 1}"
             begun = time.perf_counter()
             return not goes_on
 
