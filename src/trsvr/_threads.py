@@ -8,16 +8,22 @@ started and nothing is handed over.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-_pool: ThreadPoolExecutor | None = None
-_pool_size = 0
+import numpy as np
+from numpy.typing import NDArray
+
+from trsvr._compile import kernel
+from trsvr._intrinsics import read_shared
+
+# How often a waiting thread looks before it sleeps: about a tenth of a millisecond.
+_LOOKS = 100_000
 _chosen: contextvars.ContextVar[int | None] = contextvars.ContextVar("trsvr_threads", default=None)
 
 
@@ -50,22 +56,110 @@ def limit(threads: int | None) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def _forget_pool() -> None:
-    global _pool, _pool_size
-    _pool, _pool_size = None, 0
+@kernel()
+def _watch(bell: NDArray[np.int64], heard: int, looks: int) -> None:
+    """Look at the bell until it has rung again, or so many times."""
+    for _ in range(looks):
+        if read_shared(bell) != heard:
+            return
+
+
+class _Bell:
+    """Wakes one waiting thread.
+
+    Passes follow one another within microseconds, and the system takes some fifty to wake a thread: so the waiting one
+    keeps looking for a moment, without the GIL, before it goes to sleep.
+    """
+
+    def __init__(self) -> None:
+        self._rung = np.zeros(1, dtype=np.int64)
+        self._heard = 0
+        self._asleep = False
+        self._wake = threading.Semaphore(0)
+
+    def ring(self) -> None:
+        self._rung[0] += 1
+        if self._asleep:
+            self._wake.release()
+
+    def wait(self) -> None:
+        _watch(self._rung, self._heard, _LOOKS)
+        while self._rung[0] == self._heard:
+            self._asleep = True
+            # It may have rung just before that; if it rings from now on, it sees that somebody sleeps.
+            if self._rung[0] == self._heard:
+                self._wake.acquire()
+            self._asleep = False
+        self._heard += 1
+
+
+class _Helper(threading.Thread):
+    """A thread that does one task at a time for whoever has borrowed it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="trsvr", daemon=True)
+        self._begin, self._end = _Bell(), _Bell()
+        self._tasks: list[Callable[[], None]] = []
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            self._begin.wait()
+            try:
+                task = self._tasks.pop()
+            except IndexError:  # taken back before it began
+                continue
+            try:
+                task()
+            except BaseException as error:
+                self._error = error
+            del task
+            self._end.ring()
+
+    def submit(self, task: Callable[[], None]) -> None:
+        self._tasks.append(task)
+        self._begin.ring()
+
+    def finish(self) -> None:
+        """Take the task back if it has not begun (nothing would be left to fetch), else wait for its end."""
+        try:
+            self._tasks.pop()
+        except IndexError:
+            self._end.wait()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+_idle: collections.deque[_Helper] = collections.deque()
+_started = 0
+
+
+def _forget_helpers() -> None:
+    global _started
+    _idle.clear()
+    _started = 0
 
 
 if hasattr(os, "register_at_fork"):
     # A forked child has none of its parent's threads.
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_forget_helpers)
 
 
-def _workers(count: int) -> ThreadPoolExecutor:
-    global _pool, _pool_size
-    if _pool is None or _pool_size < count:
-        # The old pool, if any, finishes what it has: another caller may still be using it.
-        _pool, _pool_size = ThreadPoolExecutor(count, thread_name_prefix="trsvr"), count
-    return _pool
+def _borrow(count: int) -> list[_Helper]:
+    """Up to ``count`` helpers that nobody uses now; more are started while there are fewer than that."""
+    global _started
+    helpers: list[_Helper] = []
+    while len(helpers) < count:
+        try:
+            helpers.append(_idle.pop())
+        except IndexError:
+            if _started >= count:
+                break
+            _started += 1
+            helpers.append(_Helper())
+    return helpers
 
 
 def run(task: Callable[[], None], helper_task: Callable[[], None], parts: int, abandon: Callable[[], None]) -> None:
@@ -74,21 +168,22 @@ def run(task: Callable[[], None], helper_task: Callable[[], None], parts: int, a
     `task` runs here, `helper_task` in as many other threads as are allowed and useful. If this thread is interrupted,
     `abandon` tells the helpers to fetch nothing more, and they have finished when this function raises.
     """
-    helpers = min(current(), parts) - 1
-    if helpers < 1:
+    wanted = min(current(), parts) - 1
+    if wanted < 1:
         task()
         return
-    futures = [_workers(helpers).submit(helper_task) for _ in range(helpers)]
+    helpers = _borrow(wanted)
     try:
+        for helper in helpers:
+            helper.submit(helper_task)
         task()
     except BaseException:
         abandon()
-        wait(futures)
         raise
-    for future in futures:
-        # A helper that has not begun (the pool serves another caller) would find nothing left to fetch.
-        if not future.cancel():
-            future.result()
+    finally:
+        for helper in helpers:
+            helper.finish()
+            _idle.append(helper)
 
 
 # Calls that were given up while they were under way, and how long the end of the process waits for them: a thread

@@ -83,7 +83,7 @@ def delays_of(script, number, wait):
             child.send_signal(number)
             answer = child.stdout.readline()
             delays.append(time.perf_counter() - begun)
-            assert answer.startswith("INTERRUPTED interrupted: this is the best point so far; by SIG"), answer
+            assert answer.startswith("INTERRUPTED interrupted: this is the best point so far (by SIG"), answer
             assert signal.Signals(number).name in answer
     finally:
         child.kill()

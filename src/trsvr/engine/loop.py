@@ -16,12 +16,11 @@ import numpy as np
 from trsvr import _check, _threads
 from trsvr._compile import is_record
 from trsvr._vectors import Vector, all_finite, dot
-from trsvr._version import __version__
 from trsvr.engine import checkpoint as files
-from trsvr.engine import fingerprint
 from trsvr.engine.checkpoint import CheckpointError, Content
 from trsvr.engine.draws import RowSource
-from trsvr.engine.keeper import Every, Keeper, checked_path, difference, rows_from
+from trsvr.engine.keeper import Every, Keeper, checked_path, rows_from
+from trsvr.engine.plan import Plan, checked_start, plan_from, refuse_another_run
 from trsvr.engine.progress import Progress
 from trsvr.engine.result import Result, Status
 from trsvr.engine.signals import Stop
@@ -165,7 +164,7 @@ class _Run:
             value=best.value,
             gradient=best.gradient.copy(),
             status=status,
-            message=f"{status.value}; {detail}" if detail else status.value,
+            message=f"{status.value} ({detail})" if detail else status.value,
             epochs=self.epoch,
             gradient_evaluations=self.gradient_evaluations,
             passes=self.gradient_evaluations / self.problem.n_samples,
@@ -241,10 +240,10 @@ def minimize(
     is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
     """
     solver = TRSVR() if solver is None else solver
-    plan = _Plan(
+    plan = Plan(
         problem,
         solver,
-        _checked_start(problem, solver, x0),
+        checked_start(problem, solver, x0),
         Limits.checked(max_epochs, max_passes, max_seconds),
         GradientTest(tol),
         _check.whole("seed", seed, at_least=0),
@@ -264,7 +263,7 @@ def minimize(
     if found is None:
         return _run(plan, watchers, Keeper(path, every, about))
     content, is_newest = found
-    _refuse_another_run(path, content, about)
+    refuse_another_run(path, content, about)
     return _continue(plan, watchers, Keeper(path, every, about, is_newest), content)
 
 
@@ -319,14 +318,14 @@ def resume(
     if found is None:
         raise FileNotFoundError(f"there is no checkpoint {path}")
     content, is_newest = found
-    plan = _plan_from(path, content, problem, solver, threads)
+    plan = plan_from(path, content, problem, solver, threads)
     given = {"epochs": max_epochs, "passes": max_passes, "seconds": max_seconds}
     new = {name: limit for name, limit in given.items() if limit is not _AS_BEFORE}
     if new:
         plan = replace(plan, limits=Limits.checked(**{**asdict(plan.limits), **new}))
     plan.solver.check(problem)
     about = plan.about(content.get("note"))
-    _refuse_another_run(path, content, about, except_limits=bool(new))
+    refuse_another_run(path, content, about, except_limits=bool(new))
     if new and content.get("status") in _MAY_GO_ON:
         del content["status"]
     bar = Progress(type(plan.solver).__name__) if progress else None
@@ -337,90 +336,13 @@ def resume(
 _MAY_GO_ON = (Status.EPOCH_LIMIT.name, Status.PASS_LIMIT.name, Status.TIME_LIMIT.name, Status.CALLBACK.name)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What a run is to do; checked."""
-
-    problem: FiniteSum
-    solver: Solver
-    start: Vector
-    limits: Limits
-    test: GradientTest
-    seed: int
-    trace_every: int
-    threads: int | None
-
-    def about(self, note: Content | None) -> Content:
-        """What a checkpoint says of it."""
-        with _threads.limit(self.threads):
-            print_of_problem = fingerprint.of_problem(self.problem)
-        return {
-            "configuration": {
-                "solver": fingerprint.of_solver(self.solver),
-                "limits": asdict(self.limits),
-                "tol": self.test.tol,
-                "seed": self.seed,
-                "trace_every": self.trace_every,
-            },
-            "start": self.start,
-            "fingerprint": print_of_problem,
-            "note": note,
-        }
-
-
-def _plan_from(path: Any, content: Content, problem: Any, solver: Any, threads: int | None) -> _Plan:
-    """The plan of a run, from its checkpoint."""
-    try:
-        kept = content["configuration"]
-        made = fingerprint.solver_from(kept["solver"]) if solver is None else solver
-        if made is None:
-            raise ValueError(f"checkpoint {path}: its solver contains {kept['solver']['class']}; pass it as solver=…")
-        return _Plan(
-            problem,
-            made,
-            _checked_start(problem, made, content["start"]),
-            Limits.checked(**kept["limits"]),
-            GradientTest(kept["tol"]),
-            _check.whole("seed", kept["seed"], at_least=0),
-            _check.whole("trace_every", kept["trace_every"]),
-            None if threads is None else _check.whole("threads", threads),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is not a whole checkpoint: {error!r}") from None
-
-
-def _refuse_another_run(path: Any, content: Content, about: Content, except_limits: bool = False) -> None:
-    """Raise CheckpointError unless a checkpoint belongs to this problem and configuration."""
-    if content.get("fingerprint") != about["fingerprint"]:
-        raise CheckpointError(
-            f"the checkpoint {path} belongs to another problem: data, loss, regulariser or weights differ. "
-            "Choose another file, or remove it to begin anew"
-        )
-    kept, wanted = dict(content.get("configuration") or {}), dict(about["configuration"])
-    if except_limits:
-        kept.pop("limits", None), wanted.pop("limits")
-    found = difference(kept, wanted)
-    if found is None and not np.array_equal(content.get("start"), about["start"]):  # type: ignore[arg-type]
-        found = "x0 is another one"
-    if found is not None:
-        raise CheckpointError(
-            f"the checkpoint {path} belongs to a run with another configuration: {found}. "
-            "trsvr.resume continues it, also with new limits; choose another file, or remove it, to begin anew"
-        )
-    if content.get("trsvr") != __version__:
-        _log.warning(
-            "%s was written by trsvr %s; this is %s: the run goes on, but its last digits may differ",
-            *(path, content.get("trsvr"), __version__),
-        )
-
-
 def _checked_callback(callback: Any) -> Any:
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function, got {callback!r}")
     return callback
 
 
-def _continue(plan: _Plan, watchers: _Watchers, keeper: Keeper, content: Content) -> Result:
+def _continue(plan: Plan, watchers: _Watchers, keeper: Keeper, content: Content) -> Result:
     """Go on from a checkpoint that belongs to this plan."""
     try:
         if "status" in content:
@@ -437,7 +359,7 @@ class _DoesNotFit(Exception):
     """A checkpoint's arrays are not those of the run it claims to be of."""
 
 
-def _finished(plan: _Plan, content: Content) -> Result:
+def _finished(plan: Plan, content: Content) -> Result:
     """The result of a run that was finished."""
     run = _Run(plan.problem, plan.solver, State(plan.start, None), True)
     best = _Best.nothing_yet(plan.start, True)
@@ -468,7 +390,7 @@ def _restore(run: _Run, best: _Best, test: GradientTest, content: Content) -> No
         test.restore(content["test"])
 
 
-def _run(plan: _Plan, watchers: _Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
+def _run(plan: Plan, watchers: _Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
     """Run from the start, or from a checkpoint."""
     problem, solver = plan.problem, plan.solver
     run = _Run(problem, solver, State(plan.start, None), getattr(problem, "has_value", True))
@@ -513,19 +435,6 @@ def _is_large(problem: Any) -> bool:
     rows = getattr(problem.kernels, "rows", ())
     entries = max((array.size for array in rows if isinstance(array, np.ndarray)), default=0)
     return bool(max(entries * getattr(problem, "n_outputs", 1), problem.n_parameters**2) > _LARGE)
-
-
-def _checked_start(problem: Any, solver: Any, x0: Any) -> Vector:
-    """The starting point, after a look at problem and solver themselves."""
-    if not isinstance(problem, FiniteSum):
-        needed = ("n_samples", "n_parameters", "value_and_gradient", "batch_gradient", "gather")
-        lacking = ", ".join(name for name in needed if not hasattr(problem, name))
-        raise ValueError(f"problem must be a finite sum (trsvr.problems); {type(problem).__name__} lacks {lacking}")
-    if isinstance(solver, type) or not all(hasattr(solver, name) for name in ("init", "epoch", "check")):
-        raise ValueError(f"solver must be a solver such as trsvr.TRSVR(), got {solver!r}")
-    if x0 is None:
-        return np.zeros(problem.n_parameters)
-    return _check.vector("x0", x0, problem.n_parameters)
 
 
 @dataclass
@@ -582,7 +491,7 @@ def _line(row: dict[str, float]) -> str:
 class _Loop:
     """One run of one plan."""
 
-    plan: _Plan
+    plan: Plan
     work: _Run
     best: _Best
     source: RowSource

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._compile import kernel
 from trsvr._vectors import Vector, dot
 
 Matrix = NDArray[np.float64]
@@ -43,6 +44,74 @@ class DiagonalNorm:
     def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}."""
         return dot(v, v / self.diagonal)
+
+
+@kernel()
+def _two_loops(directions: Matrix, images: Matrix, weights: Vector, inverse: Vector, v: Vector) -> None:
+    """Multiply v by the inverse of the quasi-Newton matrix, in place; weights has 1/sᵀy and room for as many more."""
+    pairs, d = directions.shape
+    for back in range(pairs):
+        k = pairs - 1 - back
+        along = 0.0
+        for j in range(d):
+            along += directions[k, j] * v[j]
+        along *= weights[k]
+        weights[pairs + k] = along
+        for j in range(d):
+            v[j] -= along * images[k, j]
+    for j in range(d):
+        v[j] *= inverse[j]
+    for k in range(pairs):
+        along = 0.0
+        for j in range(d):
+            along += images[k, j] * v[j]
+        along = weights[pairs + k] - weights[k] * along
+        for j in range(d):
+            v[j] += along * directions[k, j]
+
+
+class QuasiNewtonNorm:
+    """P = the limited-memory BFGS matrix from pairs (s, Hs), over a diagonal.
+
+    The pairs are the directions of earlier conjugate gradients and their products, which cost nothing more: what was
+    learnt of the Hessian there need not be learnt again (Morales and Nocedal, 2000).
+    """
+
+    def __init__(self, diagonal: Vector, directions: Matrix, images: Matrix) -> None:
+        self._inverse = 1.0 / diagonal
+        self._directions, self._images = directions, images
+        curvatures = np.einsum("kj,kj->k", directions, images)
+        self._weights = np.concatenate([1.0 / curvatures, np.empty_like(curvatures)])
+
+    def solve(self, v: Vector) -> Vector:
+        """P⁻¹v."""
+        solution = v.copy()
+        _two_loops(self._directions, self._images, self._weights, self._inverse, solution)
+        return solution
+
+    def dual(self, v: Vector) -> float:
+        """‖v‖²_{P⁻¹}."""
+        return dot(v, self.solve(v))
+
+
+class BlockNorm:
+    """P = one dense block for each of K outputs; the entries of x belong to them in turn."""
+
+    def __init__(self, losses: NDArray[np.float64], penalty: Vector) -> None:
+        outputs = losses.shape[0]
+        self._blocks = [DenseNorm(losses[k], np.ascontiguousarray(penalty[k::outputs])) for k in range(outputs)]
+
+    def solve(self, v: Vector) -> Vector:
+        """P⁻¹v."""
+        outputs = len(self._blocks)
+        solution = np.empty_like(v)
+        for k, block in enumerate(self._blocks):
+            solution[k::outputs] = block.solve(np.ascontiguousarray(v[k::outputs]))
+        return solution
+
+    def dual(self, v: Vector) -> float:
+        """‖v‖²_{P⁻¹}."""
+        return dot(v, self.solve(v))
 
 
 class DenseNorm:

@@ -242,6 +242,7 @@ def preconditioned_cg(
     radius: float,
     tolerance: float,
     max_iterations: int,
+    keep: list[tuple[Vector, Vector]] | None = None,
 ) -> NormedStep:
     """Steihaug's conjugate gradients in the norm P: minimise ḡᵀp + ½ pᵀHp over ‖p‖_P ≤ radius, approximately.
 
@@ -259,6 +260,8 @@ def preconditioned_cg(
         Stops inside the region when ‖ḡ + Hp‖_{P⁻¹} ≤ tolerance · ‖ḡ‖_{P⁻¹}.
     max_iterations : int
         Products at most.
+    keep : list, optional
+        Receives the directions of positive curvature and their products.
 
     Notes
     -----
@@ -279,6 +282,8 @@ def preconditioned_cg(
         curvature = dot(direction, along)
         falls_forever = not curvature > 0.0
         length = 0.0 if falls_forever else rr / curvature
+        if keep is not None and not falls_forever:
+            keep.append((direction.copy(), along))
         if falls_forever and math.isinf(radius):
             return NormedStep(direction, along, math.sqrt(dd), Exit.NEGATIVE_CURVATURE, iteration)
         if falls_forever or zz + length * (2.0 * zd + length * dd) > radius * radius:

@@ -47,6 +47,50 @@ def _raise_weights(kernels: Any, margins: Vector, weights: Vector) -> None:
     kernels.raise_weights(margins, weights)
 
 
+class SampledMatrix:
+    """Σ weight_i x_i x_iᵀ / N from some of the rows.
+
+    Rows are taken along the data, in order, so a sample touches the memory once. All rows are used where as many are
+    asked for.
+    """
+
+    def __init__(self, problem: LinearModel, kernels: Any) -> None:
+        self.problem, self.kernels = problem, kernels
+        self.n_rows = kernels.labels.size
+        self.d = kernels.columns + int(kernels.intercept)
+        self._passes: Passes | None = None
+
+    def matrix(self, weights: Vector, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+        """The matrix from about so many rows, half of them drawn for their weight and length; and how many."""
+        d = self.d
+        if self._passes is None:
+            pieces = int(min(_PIECES, max(1, self.n_rows // 64)))
+            bounds = np.linspace(0, self.n_rows, pieces + 1).astype(np.int64)
+            self._passes = Passes(Runs.of_pieces(bounds), d * d + 4 * d, self.n_rows * d)
+        norms = self.problem.squared_rows
+        if rows >= self.n_rows:
+            sample = Sample(1.0, 0.0)
+        else:
+            importance = dot(weights, norms)
+            share = 0.5 * rows / self.n_rows
+            sample = Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
+        offsets = random.random(self._passes.all_rows.pieces)
+        flat = np.empty(d * d)
+
+        def use(totals: Vector, parts: Matrix) -> int:
+            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, flat)
+            return int(totals.sum())
+
+        taken = self._passes.sums(GramSum(sample, weights, norms, offsets, d), self.kernels, use)
+        upper = flat.reshape(d, d)
+        return np.triu(upper) + np.triu(upper, 1).T, taken
+
+    def warm_up(self) -> None:
+        """Compile (or load) it."""
+        nothing = np.zeros(1)
+        self.problem.passes.warm_up(GramSum(Sample(0.0, 0.0), nothing, nothing, nothing, self.d), self.kernels)
+
+
 class CurvatureView:
     """Margins and curvatures of the rows at one point, and what can be made of them."""
 
@@ -58,7 +102,7 @@ class CurvatureView:
         self.d = problem.n_parameters
         self.margins = np.zeros(self.n_rows)
         self.weights = np.zeros(self.n_rows)
-        self._gram: Passes | None = None
+        self._gram = SampledMatrix(problem, self.kernels)
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
@@ -104,34 +148,13 @@ class CurvatureView:
 
     # ---------------------------------------------------------------------------------------------- the losses
 
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self.weights.sum())
+
     def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
-        """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many.
-
-        Rows are taken along the data, in order, so a sample touches the memory once. All rows are used where as many
-        are asked for.
-        """
-        d = self.d
-        if self._gram is None:
-            pieces = int(min(_PIECES, max(1, self.n_rows // 64)))
-            bounds = np.linspace(0, self.n_rows, pieces + 1).astype(np.int64)
-            self._gram = Passes(Runs.of_pieces(bounds), d * d + 4 * d, self.n_rows * d)
-        norms = self.problem.squared_rows
-        if rows >= self.n_rows:
-            sample = Sample(1.0, 0.0)
-        else:
-            importance = dot(self.weights, norms)
-            share = 0.5 * rows / self.n_rows
-            sample = Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
-        offsets = random.random(self._gram.all_rows.pieces)
-        flat = np.empty(d * d)
-
-        def use(totals: Vector, parts: Matrix) -> int:
-            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, flat)
-            return int(totals.sum())
-
-        taken = self._gram.sums(GramSum(sample, self.weights, norms, offsets, d), self.kernels, use)
-        upper = flat.reshape(d, d)
-        return np.triu(upper) + np.triu(upper, 1).T, taken
+        """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many."""
+        return self._gram.matrix(self.weights, rows, random)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
@@ -150,13 +173,15 @@ class CurvatureView:
         self.problem.passes.sums(task, self.kernels, use)
         return out
 
-    def changes(self, x: Vector, batch_size: int, random: np.random.Generator) -> tuple[Vector, Vector, int]:
+    def changes(
+        self, x: Vector, batch_size: int, random: np.random.Generator, scattered: bool = False
+    ) -> tuple[Vector, Vector, int]:
         """Mean change of the losses' gradients between this view's point and x, on two independent halves of a batch.
 
         The batch is runs of consecutive rows from random places (the rows wrap around, so every row is as likely as any
-        other). Returns the two halves' means and the number of rows.
+        other), or ``scattered``: single rows. Returns the two halves' means and the number of rows.
         """
-        length = int(np.clip(batch_size // 32, 4, 64))
+        length = 1 if scattered else int(np.clip(batch_size // 32, 4, 64))
         count = max(2, math.ceil(batch_size / length / 2) * 2)
         begins = random.integers(self.n_rows, size=count)
         ends = begins + min(length, self.n_rows)
@@ -190,7 +215,8 @@ class CurvatureView:
         compiled_for(_raise_weights, no_rows)(no_rows, nothing, nothing)
         if dense:
             passes.warm_up(ChangeSum(x, nothing), self.kernels)
-            passes.warm_up(GramSum(Sample(0.0, 0.0), nothing, nothing, nothing, self.d), self.kernels)
+            self._gram.warm_up()
+            passes.warm_up(WeightedSum(nothing, x), self.kernels)
         else:
             passes.warm_up(WeightedSum(nothing, x), self.kernels)
             passes.warm_up(DiagonalSum(nothing, self.d), self.kernels)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trsvr import _check
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
-from trsvr.problems.margins import Indices, MarginKernels
+from trsvr.problems.margins import SCRATCH, Indices, MarginKernels
 from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
@@ -32,7 +32,8 @@ def _add_penalty(kernels: Any, x: Vector, out: Vector) -> float:
     return kernels.add_penalty(x, out)
 
 
-def _add_penalty_product(kernels: Any, x: Vector, v: Vector, out: Vector) -> None:
+def add_penalty_product(kernels: Any, x: Vector, v: Vector, out: Vector) -> None:
+    """Add the Hessian of the regulariser, times v, to ``out``."""
     kernels.add_penalty_product(x, v, out)
 
 
@@ -142,10 +143,11 @@ class LinearModel:
             )
         else:
             self.kernels = MarginKernels(rows, labels, weights, loss, regularizer, columns, intercept)
-        entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+        #: numbers that X stores
+        self.n_entries = entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
         bounds = piece_bounds(rows, n_rows, self.n_parameters, self.n_outputs)
-        # Room for two rows' margins lies behind each vector.
-        length = self.n_parameters + 2 * self.n_outputs
+        # Room for a block of rows, or for two rows' outputs, lies behind each vector.
+        length = self.n_parameters + (SCRATCH if self.n_outputs == 1 else 2 * self.n_outputs)
         self.passes = Passes(Runs.of_pieces(bounds), length, entries * self.n_outputs)
 
     def _scan(self) -> None:
@@ -177,7 +179,7 @@ class LinearModel:
         compiled_for(_add_penalty, kernels)(kernels, x, x.copy())
         if products:
             self.passes.warm_up(ProductSum(x, x), kernels)
-            compiled_for(_add_penalty_product, kernels)(kernels, x, x, x.copy())
+            compiled_for(add_penalty_product, kernels)(kernels, x, x, x.copy())
 
     def value_and_gradient(
         self, x: Vector, margins: Vector = _NOTHING, weights: Vector = _NOTHING
@@ -207,7 +209,7 @@ class LinearModel:
                 add_parts(parts, 0, totals.size, 1.0 / self.n_samples, out)
 
             self.passes.sums(ProductSum(x, v), kernels, use)
-            compiled_for(_add_penalty_product, kernels)(kernels, x, v, out)
+            compiled_for(add_penalty_product, kernels)(kernels, x, v, out)
             return out
         batch = self.rows_of(indices)
         margins = np.empty(self.kernels.room(batch.size))

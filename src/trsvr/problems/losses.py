@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from numba.extending import overload
 
 from trsvr._compile import record
+from trsvr._intrinsics import exp_minus
 from trsvr.problems.rows import Vector
 
 
@@ -31,18 +32,18 @@ class Logistic(NamedTuple):
     def split_value(self, margin: float, label: float) -> tuple[float, float]:
         """(a, c) with loss = a + log(c) and 1 ≤ c ≤ 2, so that one logarithm serves the product of many c."""
         m = margin * label
-        return max(-m, 0.0), 1.0 + math.exp(-abs(m))
+        return max(-m, 0.0), 1.0 + exp_minus(abs(m))
 
     def slope(self, margin: float, label: float) -> float:
         """Derivative, −y σ(−y z)."""
         m = margin * label
-        e = math.exp(-abs(m))
+        e = exp_minus(abs(m))
         numerator = e if m > 0.0 else 1.0
         return -label * (numerator / (1.0 + e))
 
     def curvature(self, margin: float, label: float) -> float:
         """Second derivative, σ(z) σ(−z)."""
-        e = math.exp(-abs(margin))
+        e = exp_minus(abs(margin))
         return e / ((1.0 + e) * (1.0 + e))
 
 
@@ -123,7 +124,7 @@ class Softmax(NamedTuple):
         of_label = margins[int(label)] - largest
         total = 0.0
         for k in range(margins.size):
-            margins[k] = math.exp(margins[k] - largest)
+            margins[k] = exp_minus(largest - margins[k])
             total += margins[k]
         for k in range(margins.size):
             margins[k] /= total

@@ -16,17 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._compile import jitable, record
+from trsvr._compile import jitable, kernel, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.losses import split_value
-from trsvr.problems.rows import Vector
+from trsvr.problems.rows import BLOCK, Vector
 
 Indices = NDArray[np.int64]
 
 # Rows ahead of the one at work that are asked for; four to eight measured alike.
 _AHEAD = 8
-# Factors c ≤ 2 of the logistic loss multiplied up before one logarithm is taken: 2^512 is far from overflow.
-_FACTORS = 512
+
+# A block of rows is worked off in one vector, in stretches of BLOCK numbers at fixed distances: the compiler then knows
+# that they do not overlap, and uses vector registers.
+LABELS, SLOPES, CURVATURES, ADDITIVES, FACTORS = BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK, 5 * BLOCK
+OTHER_MARGINS = CURVATURES
+SCRATCH = 6 * BLOCK
 
 
 @jitable
@@ -34,6 +38,53 @@ def check_room(kernels: Any, batch: Indices, margins: Vector) -> None:
     """Refuse a short ``margins``: compiled code would write beyond its end."""
     if margins.size < kernels.room(batch.size):
         raise ValueError("margins is too short: it must hold kernels.room(batch_size) numbers")
+
+
+@jitable
+def _apply_loss(loss: Any, count: int, block: Vector) -> None:
+    """Slopes, curvatures and the two parts of the values, from margins and labels."""
+    for k in range(count):
+        margin, label = block[k], block[LABELS + k]
+        additive, factor = split_value(loss, margin, label)
+        block[SLOPES + k] = loss.slope(margin, label)
+        block[CURVATURES + k] = loss.curvature(margin, label)
+        block[ADDITIVES + k] = additive
+        block[FACTORS + k] = factor
+
+
+@jitable
+def _apply_loss_twice(loss: Any, count: int, block: Vector) -> None:
+    """Changes of the slopes between two sets of margins."""
+    for k in range(count):
+        label = block[LABELS + k]
+        block[SLOPES + k] = loss.slope(block[k], label) - loss.slope(block[OTHER_MARGINS + k], label)
+
+
+@kernel(fastmath=True)
+def _block_value(count: int, block: Vector) -> float:
+    """Sum of the losses: one logarithm for all factors, which are at most 2."""
+    total = 0.0
+    product = 1.0
+    for k in range(count):
+        total += block[ADDITIVES + k]
+    for k in range(count):
+        product *= block[FACTORS + k]
+    return total + math.log(product)
+
+
+@kernel()
+def _weigh(weights: Vector, block: Vector) -> float:
+    """Multiply slopes and curvatures by the weights, and return the weighted sum of the losses."""
+    total = 0.0
+    for k in range(weights.size):
+        if weights[k] > 0.0:
+            total += weights[k] * (block[ADDITIVES + k] + math.log(block[FACTORS + k]))
+            block[SLOPES + k] *= weights[k]
+            block[CURVATURES + k] *= weights[k]
+        else:
+            block[SLOPES + k] = 0.0
+            block[CURVATURES + k] = 0.0
+    return total
 
 
 @record
@@ -86,6 +137,25 @@ class MarginKernels(NamedTuple):
 
     # ----------------------------------------------------------------------------- all rows, in pieces
 
+    def block_margins(self, x: Vector, start: int, count: int, out: Vector) -> None:
+        """Margins of rows start … start+count−1 at x, in ``out``."""
+        self.rows.block_dots(start, count, x, out)
+        if self.intercept:
+            for k in range(count):
+                out[k] += x[self.columns]
+
+    def block_add_rows(self, start: int, count: int, factors: Vector, out: Vector) -> None:
+        """Add (x_i, 1) of the same rows, each times its factor, to ``out``."""
+        if self.weights.size > 0:
+            for k in range(count):
+                if self.weights[start + k] > 0.0:  # a row of weight zero is left out, whatever it contains
+                    self.add_row(start + k, factors[k], out)
+            return
+        self.rows.block_add(start, count, factors, out)
+        if self.intercept:
+            for k in range(count):
+                out[self.columns] += factors[k]
+
     def sum_rows(
         self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, weights: Vector, out: Vector
     ) -> float:
@@ -94,35 +164,25 @@ class MarginKernels(NamedTuple):
         ``margins`` keeps z_i and ``weights`` the weighted curvature at z_i, unless they are empty.
         """
         total = 0.0
-        factors = 1.0
-        waiting = 0
+        block = self.rows.block()
         weighted = self.weights.size > 0
-        keeps = margins.size > 0
-        ahead = self.rows.ahead()
-        for i in range(begin, end):
-            self.rows.touch(min(i + ahead, end - 1))
-            z = self.margin(i, x)
-            label = self.labels[i]
-            additive, factor = split_value(self.loss, z, label)
-            coefficient = self.loss.slope(z, label)
-            if keeps:
-                margins[i] = z
-                weights[i] = self.scale(i) * self.loss.curvature(z, label)
-            if weighted and self.weights[i] == 0.0:
-                continue  # left out, whatever it contains
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_margins(x, start, count, scratch)
+            for k in range(count):
+                scratch[LABELS + k] = self.labels[start + k]
+            _apply_loss(self.loss, count, scratch)
             if weighted:
-                total += self.weights[i] * (additive + math.log(factor))
-                coefficient *= self.weights[i]
+                total += _weigh(self.weights[start : start + count], scratch)
             else:
-                total += additive
-                factors *= factor
-                waiting += 1
-                if waiting == _FACTORS:
-                    total += math.log(factors)
-                    factors = 1.0
-                    waiting = 0
-            self.add_row(i, coefficient, out)
-        return total + math.log(factors)
+                total += _block_value(count, scratch)
+            if margins.size > 0:
+                for k in range(count):
+                    margins[start + k] = scratch[k]
+                for k in range(count):
+                    weights[start + k] = scratch[CURVATURES + k]
+            self.block_add_rows(start, count, scratch[SLOPES:], out)
+        return total
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """Hessians of the losses of rows begin … end−1 at x, times v, added to ``out``."""
@@ -135,12 +195,15 @@ class MarginKernels(NamedTuple):
                 t += v[self.columns]
             self.add_row(i, self.scale(i) * self.loss.curvature(z, self.labels[i]) * t, out)
 
-    def sum_weighted(self, weights: Vector, v: Vector, begin: int, end: int, out: Vector) -> None:
+    def sum_weighted(self, weights: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """The same from curvatures that `sum_rows` has kept."""
-        ahead = self.rows.ahead()
-        for i in range(begin, end):
-            self.rows.touch(min(i + ahead, end - 1))
-            self.add_row(i, weights[i] * self.margin(i, v), out)
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_margins(v, start, count, scratch)
+            for k in range(count):
+                scratch[k] *= weights[start + k]
+            self.block_add_rows(start, count, scratch, out)
 
     def sum_squares(self, weights: Vector, begin: int, end: int, out: Vector) -> None:
         """Diagonals of the same Hessians, added to ``out``."""
@@ -149,14 +212,21 @@ class MarginKernels(NamedTuple):
             if self.intercept:
                 out[self.columns] += weights[i]
 
-    def sum_changes(self, x: Vector, margins: Vector, begin: int, end: int, out: Vector) -> None:
+    def sum_changes(self, x: Vector, margins: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """Gradients of the losses of rows begin … end−1 at x minus those at the kept margins, added to ``out``."""
-        ahead = self.rows.ahead()
-        for i in range(begin, end):
-            self.rows.touch(min(i + ahead, end - 1))
-            label = self.labels[i]
-            change = self.loss.slope(self.margin(i, x), label) - self.loss.slope(margins[i], label)
-            self.add_row(i, self.scale(i) * change, out)
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_margins(x, start, count, scratch)
+            for k in range(count):
+                scratch[LABELS + k] = self.labels[start + k]
+            for k in range(count):
+                scratch[OTHER_MARGINS + k] = margins[start + k]
+            _apply_loss_twice(self.loss, count, scratch)
+            if self.weights.size > 0:
+                for k in range(count):
+                    scratch[SLOPES + k] *= self.weights[start + k]
+            self.block_add_rows(start, count, scratch[SLOPES:], out)
 
     def sum_gram(
         self, sample: Any, weights: Vector, norms: Vector, passed: float, begin: int, end: int, block: Any, out: Any

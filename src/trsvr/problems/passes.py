@@ -84,7 +84,8 @@ class WeightedSum(NamedTuple):
 
     def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        kernels.sum_weighted(self.weights, self.v, begin, end, part[: self.v.size])
+        d = self.v.size
+        kernels.sum_weighted(self.weights, self.v, begin, end, part[d:], part[:d])
         return 0.0
 
 
@@ -110,7 +111,8 @@ class ChangeSum(NamedTuple):
 
     def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        kernels.sum_changes(self.x, self.margins, begin, end, part[: self.x.size])
+        d = self.x.size
+        kernels.sum_changes(self.x, self.margins, begin, end, part[d:], part[:d])
         return 0.0
 
 
@@ -181,6 +183,14 @@ class Passes:
         self._length = (length + 23) // 8 * 8
         self._pieces_per_call = max(1, _ENTRIES_PER_CALL * all_rows.pieces // max(1, entries))
         self._spare: list[Matrix] = []
+        self._compiled: dict[tuple[type, type], Any] = {}
+
+    def _runner(self, task: Any, over: Any) -> Any:
+        """`work_off` for this kind of task."""
+        kinds = type(task), type(over)
+        if kinds not in self._compiled:
+            self._compiled[kinds] = compiled_for(work_off, over, task)
+        return self._compiled[kinds]
 
     def _borrow(self, pieces: int) -> Matrix:
         """A vector per piece; a second set is made for a second caller."""
@@ -197,7 +207,7 @@ class Passes:
         ticket = np.zeros(1, dtype=np.int64)
         totals = np.empty(pieces)
         parts = self._borrow(pieces)
-        run = compiled_for(work_off, over, task)
+        run = self._runner(task, over)
 
         def here() -> None:
             while ticket[0] < pieces:
@@ -218,5 +228,5 @@ class Passes:
         """Compile (or load) a sum without adding anything."""
         nothing_left = np.full(1, self.all_rows.pieces, dtype=np.int64)
         totals, parts = np.zeros(self.all_rows.pieces), self._borrow(self.all_rows.pieces)
-        compiled_for(work_off, over, task)(over, task, self.all_rows, nothing_left, totals, parts, 1)
+        self._runner(task, over)(over, task, self.all_rows, nothing_left, totals, parts, 1)
         self._spare.append(parts)

@@ -18,6 +18,9 @@ from trsvr._intrinsics import prefetch
 Vector = NDArray[np.float64]
 _CACHE_LINE = 64
 _AHEAD_BYTES = 8192
+# Consecutive rows are taken in blocks: at most so many rows, and not more than stay in the nearest cache.
+BLOCK = 64
+_BLOCK_BYTES = 32768
 
 
 @kernel(fastmath=True)
@@ -45,6 +48,70 @@ def _dense_add(values: NDArray[Any], i: int, factor: float, out: Vector) -> None
     row = values[i]
     for j in range(row.size):
         out[j] += factor * row[j]
+
+
+@kernel(fastmath=True)
+def _dense_block_dots(values: NDArray[Any], start: int, count: int, ahead: int, w: Vector, out: Vector) -> None:
+    """Four rows at a time share the loads of w; rows further on are asked for meanwhile."""
+    columns = values.shape[1]
+    line = _CACHE_LINE // values.itemsize
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        i = start + k
+        asked = (i + ahead) * columns
+        for place in range(asked, min(asked + 4 * columns, values.size), line):
+            prefetch(values, place)
+        a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
+        p, q, r, s = 0.0, 0.0, 0.0, 0.0
+        for j in range(columns):
+            p += a[j] * w[j]
+            q += b[j] * w[j]
+            r += c[j] * w[j]
+            s += d[j] * w[j]
+        out[k], out[k + 1], out[k + 2], out[k + 3] = p, q, r, s
+    for k in range(whole, count):
+        out[k] = _dense_dot(values, start + k, w)
+
+
+@kernel(fastmath=True)
+def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vector, out: Vector) -> None:
+    columns = values.shape[1]
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        i = start + k
+        a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
+        p, q, r, s = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
+        for j in range(columns):
+            out[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
+    for k in range(whole, count):
+        _dense_add(values, start + k, factors[k], out)
+
+
+@kernel()
+def _sparse_block_dots(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], start: int, count: int, w: Vector, out: Vector
+) -> None:
+    for k in range(count):
+        total = 0.0
+        for entry in range(indptr[start + k], indptr[start + k + 1]):
+            total += data[entry] * w[indices[entry]]
+        out[k] = total
+
+
+@kernel()
+def _sparse_block_add(
+    data: NDArray[Any],
+    indices: NDArray[Any],
+    indptr: NDArray[Any],
+    start: int,
+    count: int,
+    factors: Vector,
+    out: Vector,
+) -> None:
+    for k in range(count):
+        factor = factors[k]
+        for entry in range(indptr[start + k], indptr[start + k + 1]):
+            out[indices[entry]] += factor * data[entry]
 
 
 @kernel(fastmath=True)
@@ -87,6 +154,18 @@ class DenseRows(NamedTuple):
     def add(self, i: int, factor: float, out: Vector) -> None:
         """Add ``factor`` times row i to ``out``."""
         _dense_add(self.values, i, factor, out)
+
+    def block(self) -> int:
+        """How many consecutive rows to take together."""
+        return max(4, min(BLOCK, _BLOCK_BYTES // (self.values.shape[1] * self.values.itemsize) // 4 * 4))
+
+    def block_dots(self, start: int, count: int, w: Vector, out: Vector) -> None:
+        """Rows start … start+count−1 times w, in ``out``."""
+        _dense_block_dots(self.values, start, count, self.ahead(), w, out)
+
+    def block_add(self, start: int, count: int, factors: Vector, out: Vector) -> None:
+        """Add the same rows, each times its factor, to ``out``."""
+        _dense_block_add(self.values, start, count, factors, out)
 
     def add_squares(self, i: int, factor: float, out: Vector) -> None:
         """Add ``factor`` times the squares of row i to ``out``."""
@@ -184,6 +263,18 @@ class SparseRows(NamedTuple):
         """Add ``factor`` times row i to ``out``."""
         for k in range(self.indptr[i], self.indptr[i + 1]):
             out[self.indices[k]] += factor * self.data[k]
+
+    def block(self) -> int:
+        """How many consecutive rows to take together."""
+        return BLOCK
+
+    def block_dots(self, start: int, count: int, w: Vector, out: Vector) -> None:
+        """Rows start … start+count−1 times w, in ``out``."""
+        _sparse_block_dots(self.data, self.indices, self.indptr, start, count, w, out)
+
+    def block_add(self, start: int, count: int, factors: Vector, out: Vector) -> None:
+        """Add the same rows, each times its factor, to ``out``."""
+        _sparse_block_add(self.data, self.indices, self.indptr, start, count, factors, out)
 
     def add_squares(self, i: int, factor: float, out: Vector) -> None:
         """Add ``factor`` times the squares of row i to ``out``."""

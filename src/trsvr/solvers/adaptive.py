@@ -2,9 +2,12 @@
 
 One outer iteration at the reference point x̃, with f and the full gradient g̃ there:
 
-1. *Norm.* P ≈ ∇²f(x̃): a matrix from m sampled rows where d is small against N, else the Hessian's diagonal.
+1. *Norm.* P ≈ ∇²f(x̃): a matrix from m sampled rows where that costs less than some tens of Hessian products (with
+   several outputs a matrix for each), else the Hessian's diagonal, improved by the directions and products of
+   earlier conjugate gradients. It is built anew only when the curvatures have moved or the last one was of little help.
 2. *First step.* At x = x̃ the variance-reduced gradient is g̃ itself, without a batch: p ≈ argmin g̃ᵀp + ½ pᵀHp over
-   ‖p‖_P ≤ α‖g̃‖_{P⁻¹}, by Steihaug's conjugate gradients in the norm P.
+   ‖p‖_P ≤ α‖g̃‖_{P⁻¹}, by Steihaug's conjugate gradients in the norm P. H is P itself, or the whole Hessian where P is
+   no good model of it.
 3. *Inner steps.* The same with ḡ = g̃ + (mean change of the gradient on a batch since x̃). The batch's two halves
    differ by its noise; the loop ends when ‖noise‖² exceeds a fraction of ‖ḡ‖² (both in P⁻¹). If it ends at once, the
    next batch is twice as large; a batch that would be half of the data is not worth drawing, and then the inner loop
@@ -27,32 +30,41 @@ import numpy as np
 
 from trsvr import _check
 from trsvr._vectors import Vector, dot
+from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.gradients import NoMemory
-from trsvr.parts.norms import DenseNorm, DiagonalNorm, IdentityNorm
+from trsvr.parts.norms import BlockNorm, DenseNorm, DiagonalNorm, IdentityNorm, QuasiNewtonNorm
 from trsvr.parts.subproblems import Exit, NormedStep, preconditioned_cg
+from trsvr.parts.variance import noise_and_signal, too_noisy
 from trsvr.problems.curvature import CurvatureView
 from trsvr.problems.linear import LinearModel
-from trsvr.problems.margins import MarginKernels
+from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, record_of, restore_to
 
 NORMS = ("auto", "dense", "diagonal", "identity")
 
-# A dense P pays while it is small and the data are tall.
-_DENSE_LIMIT = 1000
-_DENSE_ROWS_PER_COLUMN = 20
-# m, the rows of P: 4N/d cost about half a pass; fewer than 8d say too little about d × d numbers.
+# A matrix P pays while it costs less than so many Hessian products, each of which has a price even on no data.
+_PRODUCTS_PER_MATRIX = 60
+_FLOPS_OF_A_CALL = 2e5
+_DENSE_LIMIT = 2000
+# m, the rows of P: 4N/d cost about half a pass; fewer than 8d say too little about d × d numbers, and with more than
+# 200d P is right to a few per cent, so that more would not be seen.
 _ROWS_PER_PASS = 4.0
 _ROWS_PER_COLUMN = 8
+_MOST_ROWS_PER_COLUMN = 200
+# Directions of conjugate gradients that are remembered.
+_PAIRS = 20
 # First batch, as a part of the data, and the largest one that is worth drawing.
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 2
 _MOST_INNER_STEPS = 10
-# The inner loop ends when the noise exceeds this part of the signal.
-_NOISE = 0.3
-# Conjugate gradients stop at this relative residual: with a dense P one product reaches it.
+# Conjugate gradients stop at this relative residual: with a dense P as the model one product reaches it.
 _CG_TOLERANCE = 0.1
 _SHRINK, _GROW = 0.25, 2.0
+# An outer iteration that leaves more than this part of ½‖g‖²_{P⁻¹} was of little help, or of hardly any.
+_HELPFUL, _POOR, _USELESS = 0.03, 0.1, 0.7
+# Curvatures that have changed by less than this part in all are the same.
+_MOVED = 0.1
 # Raised curvatures are given up when the true ones are this part of them.
 _TRUSTED = 0.5
 _UNBOUNDED = 1e10
@@ -66,15 +78,19 @@ _ROOT_EPSILON = 2.0**-26
 
 @dataclass
 class _Work:
-    """What an outer iteration builds; all of it can be rebuilt from the state."""
+    """What an outer iteration builds, and what it leaves for the next one."""
 
-    here: CurvatureView | None  # margins and curvatures at the reference
-    there: CurvatureView | None  # the same at the trial point
+    here: Any  # a view of the curvature at the reference, or None where the problem has none
+    there: Any  # the same at the trial point
     norm: Any = None
     model: Any = None  # v ↦ H v
-    losses: Any = None  # the sampled curvature matrix, averaged over outer iterations while that helps
-    averaged: int = 0
-    mean_weight: float = math.nan
+    exact: bool = False  # whether the model is the whole Hessian
+    losses: Any = None  # curvature of the losses: a matrix, one for each output, or a diagonal
+    rows: int = 0  # from which it was built
+    averaged: int = 0  # samples in it: older ones are kept while that helps
+    total_weight: float = math.nan
+    directions: Any = None  # of earlier conjugate gradients
+    images: Any = None  # their products with the Hessian
     before: dict[str, Any] = field(default_factory=dict)
     kept: bool = True  # whether the last step was kept
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
@@ -96,6 +112,15 @@ class _Work:
         """The trial point becomes the reference."""
         self.here, self.there = self.there, self.here
 
+    def remember(self, pairs: list[tuple[Vector, Vector]]) -> None:
+        """Keep the newest directions and products."""
+        if pairs:
+            directions, images = (np.array(part) for part in zip(*pairs[-_PAIRS:], strict=True))
+            if self.directions is not None:
+                directions = np.concatenate([self.directions, directions])[-_PAIRS:]
+                images = np.concatenate([self.images, images])[-_PAIRS:]
+            self.directions, self.images = directions, images
+
 
 @dataclass(frozen=True)
 class AdaptiveTRSVR:
@@ -104,7 +129,9 @@ class AdaptiveTRSVR:
     Parameters
     ----------
     batch_size, inner_steps : int or "auto"
+        A number for batch_size means rows drawn uniformly with replacement; "auto" takes runs of consecutive rows.
     norm : {"auto", "dense", "diagonal", "identity"}
+        With several outputs "dense" is a matrix for each of them.
     max_cg : int
         Conjugate-gradient iterations per step at most.
     """
@@ -129,32 +156,33 @@ class AdaptiveTRSVR:
             _check.whole("batch_size", self.batch_size, at_most=problem.n_samples)
         if self.norm in ("dense", "diagonal") and not _has_view(problem):
             raise ValueError(
-                f"norm {self.norm!r} needs a linear model with one output, got {type(problem).__name__}; "
+                f"norm {self.norm!r} needs a linear model, got {type(problem).__name__}; "
                 "'identity' and 'auto' work with any problem"
             )
         if self.norm == "dense":
-            d = problem.n_parameters
-            _check.fits_in_memory(10 * 8 * d * d, f"norm 'dense' with {d} parameters", "'diagonal' needs no matrix")
+            d, outputs = _shape(problem)
+            size = 10 * 8 * outputs * d * d
+            _check.fits_in_memory(
+                size, f"norm 'dense' with {problem.n_parameters} parameters", "'diagonal' needs no matrix"
+            )
 
     def _kind(self, problem: FiniteSum) -> str:
         if self.norm != "auto":
             return self.norm
         if not _has_view(problem):
             return "identity"
-        d, n = problem.n_parameters, problem.n_samples
-        return "dense" if d <= _DENSE_LIMIT and n >= _DENSE_ROWS_PER_COLUMN * d else "diagonal"
+        return "dense" if _matrix_pays(problem) else "diagonal"
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first outer iteration."""
-        n, d = problem.n_samples, problem.n_parameters
+        n = problem.n_samples
         kind = self._kind(problem)
-        views: tuple[CurvatureView | None, CurvatureView | None] = (None, None)
-        if isinstance(problem, LinearModel) and _has_view(problem):
-            view = CurvatureView(problem)
-            view.warm_up(dense=kind == "dense")
-            views = (view, CurvatureView(problem))
+        views: tuple[Any, Any] = (None, None)
+        if _has_view(problem):
+            views = _view_of(problem), _view_of(problem)
+            views[0].warm_up(dense=kind == "dense")
         batch = max(n // _FIRST_BATCH, min(n, 256)) if self.batch_size == "auto" else int(self.batch_size)
-        rows = min(n, max(int(_ROWS_PER_PASS * n / d), _ROWS_PER_COLUMN * d)) if kind == "dense" else n
+        rows = _first_rows(n, _shape(problem)[0]) if kind == "dense" else n
         return State(
             x=x,
             memory=NoMemory(),
@@ -162,6 +190,7 @@ class AdaptiveTRSVR:
                 "alpha": 1.0 if kind == "dense" else _UNBOUNDED,
                 "batch_size": float(batch),
                 "curvature_rows": float(rows),
+                "contraction": 0.0,
                 "expected_decrease": math.inf,
                 "at_floor": 0.0,
                 "nonconvex": 0.0,
@@ -187,7 +216,7 @@ class AdaptiveTRSVR:
         reference, gradient = state.x.copy(), state.gradient
         size = math.sqrt(work.norm.dual(gradient))
         if work.escape is None:
-            taken = self._step(state, gradient, size, report)
+            taken = self._step(problem, state, gradient, size, report)
         else:
             step = work.escape_length * work.escape
             taken = NormedStep(step, work.model(step), 0.0, Exit.NEGATIVE_CURVATURE, 1)
@@ -200,9 +229,9 @@ class AdaptiveTRSVR:
             "decrease": 0.5 * size * size,
             "predicted": taken.predicted(gradient),
             "length": taken.length / size if size > 0.0 else 0.0,
-            "exit": taken.exit,
+            "inside": taken.exit == Exit.TOLERANCE,
         }
-        if work.escape is None and isinstance(work.norm, DenseNorm) and report.curvature_rows < problem.n_samples:
+        if work.escape is None and not work.exact:
             self._inner_loop(problem, state, reference, gradient, report, random)
         report.inner_steps = report.steps
         report.radius = state.scalars["alpha"] * size
@@ -214,57 +243,80 @@ class AdaptiveTRSVR:
     def _measure(self, problem: FiniteSum, state: State, report: EpochReport, random: np.random.Generator) -> None:
         """P and H at the reference."""
         work: _Work = state.work
-        kind = self._kind(problem)
-        n, d = problem.n_samples, problem.n_parameters
-        report.curvature_rows = n
-        if kind == "identity":
-            work.norm = IdentityNorm()
-            work.model = _full_product(problem, state)
-            return
         view = work.here
-        assert view is not None
+        kind = self._kind(problem)
+        if kind == "identity":
+            work.norm = _with_pairs(IdentityNorm(), work)
+            work.model, work.exact = _full_product(problem, state), True
+            report.curvature_rows = problem.n_samples
+            return
         penalty = view.penalty_curvatures(state.x)
         if (penalty < 0.0).any():
             state.scalars["nonconvex"] = 1.0
         if work.cautious and view.be_cautious() > _TRUSTED and work.kept:
             work.cautious = False  # the raised curvatures are hardly more than the true ones: back among ordinary rows
             view.evaluate(state.x)
-            report.gradient_evaluations += n
-        if kind == "dense":
-            sampled, taken = view.matrix(int(state.scalars["curvature_rows"]), random)
-            report.curvature_rows = taken
-            report.gradient_evaluations += taken * d // 4
-            weight = float(view.weights.sum())
-            # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
-            still = abs(weight - work.mean_weight) <= 0.3 * weight * math.sqrt(d / max(taken, 1))
-            work.mean_weight = weight
-            if work.losses is not None and work.averaged and still and taken < n:
-                work.averaged += 1
-                work.losses += (sampled - work.losses) / work.averaged
-            else:
-                work.losses, work.averaged = sampled, 1
-            work.norm = DenseNorm(work.losses, penalty)
-            work.model = work.norm.product
-            return
-        diagonal = view.diagonal()
-        report.gradient_evaluations += n
-        work.norm = DiagonalNorm(diagonal + np.abs(penalty))
-        work.model = lambda v: view.product(v) + penalty * v
+            report.gradient_evaluations += problem.n_samples
+        weight = view.total_weight()
+        moved = abs(weight - work.total_weight) / weight if weight > 0.0 else 0.0
+        work.total_weight = weight
+        moved = math.inf if math.isnan(moved) or not work.kept else moved
+        if kind == "diagonal":
+            if work.losses is None or moved > _MOVED:
+                work.losses = view.diagonal()
+                report.gradient_evaluations += problem.n_samples
+            report.curvature_rows = problem.n_samples
+            work.norm = DiagonalNorm(work.losses + np.abs(penalty))
+            if _pairs_pay(problem):
+                work.norm = _with_pairs(work.norm, work)
+            work.exact = True
+        else:
+            self._sample(problem, state, report, random, moved)
+            several = work.losses.ndim == 3
+            work.norm = (BlockNorm if several else DenseNorm)(work.losses, penalty)
+            # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
+            still = moved <= _MOVED and work.rows < problem.n_samples
+            work.exact = several or (still and (work.exact or state.scalars["contraction"] > _POOR))
+        work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
 
-    def _step(self, state: State, gradient: Vector, size: float, report: EpochReport) -> NormedStep:
+    def _sample(
+        self, problem: FiniteSum, state: State, report: EpochReport, random: np.random.Generator, moved: float
+    ) -> None:
+        """The sampled matrices of P, unless the old ones will do."""
+        work: _Work = state.work
+        d, outputs = _shape(problem)
+        # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
+        still = moved <= 0.3 * math.sqrt(d / max(work.rows, 1)) and work.rows < problem.n_samples
+        report.curvature_rows = work.rows
+        if work.losses is not None and work.averaged and still and state.scalars["contraction"] <= _HELPFUL:
+            return
+        rows = int(min(state.scalars["curvature_rows"], 1e15))
+        sampled, taken = work.here.matrix(rows, random) if outputs == 1 else work.here.matrices(rows, random)
+        report.gradient_evaluations += taken * d // 4
+        report.curvature_rows = work.rows = taken // outputs
+        if work.losses is not None and work.averaged and still:
+            work.averaged += 1
+            work.losses = work.losses + (sampled - work.losses) / work.averaged
+        else:
+            work.losses, work.averaged = sampled, 1
+
+    def _step(self, problem: FiniteSum, state: State, gradient: Vector, size: float, report: EpochReport) -> NormedStep:
         """One trust-region step along ``gradient``, of P⁻¹-norm ``size``."""
         work: _Work = state.work
         radius = state.scalars["alpha"] * size
-        taken = preconditioned_cg(work.model, work.norm, gradient, radius, _CG_TOLERANCE, self.max_cg)
+        pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and _pairs_pay(problem) else None
+        taken = preconditioned_cg(work.model, work.norm, gradient, radius, _CG_TOLERANCE, self.max_cg, pairs)
         if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == _UNBOUNDED:
             # Without a bound the model has no minimum: begin with a step as long as the gradient.
             state.scalars["alpha"] = report.alpha = 1.0
             taken = preconditioned_cg(work.model, work.norm, gradient, size, _CG_TOLERANCE, self.max_cg)
         state.x += taken.step
         report.steps += 1
-        if not isinstance(work.norm, DenseNorm):
+        if pairs is not None:
+            work.remember(pairs)
+        if work.exact:
             report.hessian_products += taken.products
-            report.gradient_evaluations += taken.products * report.curvature_rows
+            report.gradient_evaluations += taken.products * problem.n_samples
         return taken
 
     def _inner_loop(
@@ -278,25 +330,23 @@ class AdaptiveTRSVR:
     ) -> None:
         work: _Work = state.work
         view = work.here
-        assert view is not None
         batch = int(state.scalars["batch_size"])
         automatic = self.batch_size == "auto"
         most = _MOST_INNER_STEPS if self.inner_steps == "auto" else int(self.inner_steps)
-        if automatic and batch * _LARGEST_BATCH > problem.n_samples:
+        if work.rows >= problem.n_samples or (automatic and batch * _LARGEST_BATCH > problem.n_samples):
             return
         slopes = view.penalty_slopes(reference)
         for s in range(1, most):
-            first, second, drawn = view.changes(state.x, batch, random)
+            first, second, drawn = view.changes(state.x, batch, random, not automatic)
             report.gradient_evaluations += 2 * drawn
             report.batch_size = drawn
             estimate = gradient + 0.5 * (first + second) + (view.penalty_slopes(state.x) - slopes)
-            signal = work.norm.dual(estimate)
-            noise = work.norm.dual(0.5 * (first - second))
-            if not noise <= _NOISE * signal:
+            noise, signal = noise_and_signal(work.norm, first, second, estimate)
+            if too_noisy(noise, signal):
                 if s == 1 and automatic:
                     state.scalars["batch_size"] = float(2 * batch)
                 return
-            self._step(state, estimate, math.sqrt(signal), report)
+            self._step(problem, state, estimate, math.sqrt(signal), report)
 
     # ------------------------------------------------------------------------------------------------- judgement
 
@@ -307,20 +357,19 @@ class AdaptiveTRSVR:
         scalars = state.scalars
         finite = bool(np.isfinite(state.gradient).all()) and not math.isinf(state.value)
         decrease = 0.5 * work.norm.dual(state.gradient) if finite else math.inf
-        if finite and self._is_better(state, before, decrease):
+        reference = Point(before["x"], before["value"], before["gradient"], before["decrease"])
+        if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
             work.escape = None
             work.kept = True
-            contraction = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
-            if before["exit"] != Exit.TOLERANCE:
+            scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
+            if not before["inside"]:
                 scalars["alpha"] = min(_GROW * scalars["alpha"], _UNBOUNDED)
-            if contraction > 0.3:
-                # P was of little help. It may be the sample, or the curvature that has moved: start a new one.
+            if scalars["contraction"] > _USELESS and isinstance(work.norm, DenseNorm):
+                # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
                 work.averaged = 0
-                if isinstance(work.norm, DenseNorm) and contraction > 0.7:
-                    scalars["curvature_rows"] *= 2.0
+                scalars["curvature_rows"] *= 2.0
             work.swap_views()
-            exact = isinstance(work.norm, DenseNorm) and work.norm.convex
-            scalars["expected_decrease"] = decrease if exact else before["predicted"]
+            scalars["expected_decrease"] = self._expected_decrease(work, decrease)
             if scalars["nonconvex"]:
                 self._doubt(state)
             return
@@ -338,13 +387,22 @@ class AdaptiveTRSVR:
             work.escape = work.escape if work.escape_length > _EPSILON else None
             return
         work.averaged = 0
-        if work.here is not None and not work.cautious:
+        if isinstance(work.here, CurvatureView) and not work.cautious:
             # It is more often the curvature that is too small, far from the minimiser, than the sample.
             work.cautious = True
             return
         scalars["alpha"] = _SHRINK * min(scalars["alpha"], before["length"] or scalars["alpha"])
         scalars["curvature_rows"] *= 2.0
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
+
+    @staticmethod
+    def _expected_decrease(work: _Work, decrease: float) -> float:
+        """How far f is above its minimum: ½‖g‖²_{P⁻¹}, or what the last step has gained where P is no model of H."""
+        if isinstance(work.norm, DenseNorm) and work.norm.convex:
+            return decrease
+        predicted = float(work.before["predicted"])
+        # Without a scale for the parameters conjugate gradients may have stopped too early to know.
+        return predicted if work.here is not None else max(predicted, decrease)
 
     def _doubt(self, state: State) -> None:
         """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
@@ -366,22 +424,57 @@ class AdaptiveTRSVR:
             work.escape = downwards if dot(downwards, state.gradient) <= 0.0 else -downwards
             work.escape_length = 1.0
 
-    @staticmethod
-    def _is_better(state: State, before: dict[str, Any], decrease: float) -> bool:
-        if math.isnan(state.value):
-            # No function values: the trapezoid rule along the step.
-            return dot(before["gradient"] + state.gradient, state.x - before["x"]) < 0.0
-        fell = before["value"] - state.value
-        if abs(fell) <= 8 * _EPSILON * abs(before["value"]):
-            return decrease < before["decrease"]
-        return bool(fell > 0.0)
-
 
 def _has_view(problem: Any) -> bool:
-    return isinstance(problem, LinearModel) and isinstance(problem.kernels, MarginKernels)
+    return isinstance(problem, LinearModel)
 
 
-def _negative_curvature(view: CurvatureView, penalty: Vector, dense: bool) -> Vector | None:
+def _view_of(problem: Any) -> Any:
+    return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
+
+
+def _shape(problem: Any) -> tuple[int, int]:
+    """Parameters of one output, and how many outputs there are."""
+    outputs = getattr(problem, "n_outputs", 1)
+    return problem.n_parameters // outputs, outputs
+
+
+def _first_rows(n: int, d: int) -> int:
+    """Rows of the first curvature sample."""
+    return min(n, int(np.clip(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d, _MOST_ROWS_PER_COLUMN * d)))
+
+
+def _matrix_pays(problem: Any) -> bool:
+    """Whether P, with its factors, costs less than `_PRODUCTS_PER_MATRIX` Hessian products."""
+    d, outputs = _shape(problem)
+    if d > _DENSE_LIMIT:
+        return False
+    n = problem.n_samples
+    entries = getattr(problem, "n_entries", n * d)
+    per_row = min(d, entries / n + 1.0)
+    matrix = outputs * (_first_rows(n, d) * per_row * per_row + d**3 / 3.0)
+    return bool(matrix <= _PRODUCTS_PER_MATRIX * (4.0 * outputs * entries + _FLOPS_OF_A_CALL))
+
+
+def _pairs_pay(problem: Any) -> bool:
+    """Whether remembered directions cost little beside a Hessian product, which is dear without a linear model."""
+    d, outputs = _shape(problem)
+    entries = getattr(problem, "n_entries", None)
+    return entries is None or 4 * _PAIRS * d * outputs <= entries * outputs + _FLOPS_OF_A_CALL
+
+
+def _with_pairs(norm: Any, work: _Work) -> Any:
+    """The norm, improved by what earlier conjugate gradients have seen."""
+    if work.directions is None:
+        return norm
+    diagonal = getattr(norm, "diagonal", None)
+    if diagonal is None:
+        newest, image = work.directions[-1], work.images[-1]
+        diagonal = np.full_like(newest, dot(image, image) / dot(newest, image))
+    return QuasiNewtonNorm(diagonal, work.directions, work.images)
+
+
+def _negative_curvature(view: Any, penalty: Vector, dense: bool) -> Vector | None:
     """A unit vector v with vᵀHv clearly negative; None if none is found.
 
     With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are

@@ -1,0 +1,25 @@
+"""The variance test that ends an inner loop, and the batch that grows with it.
+
+E‖ḡ − g‖² ≤ (L²/b)‖x − x̃‖²: the further the loop walks from its reference, the noisier ḡ is. Half the difference between
+the means of a batch's two halves has the same distribution as the batch's own error, so the noise is known without
+a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trsvr._vectors import Vector
+
+# The inner loop ends when the noise exceeds this part of the signal.
+NOISE = 0.3
+
+
+def noise_and_signal(norm: Any, first: Vector, second: Vector, estimate: Vector) -> tuple[float, float]:
+    """‖½(first − second)‖² and ‖estimate‖², both in P⁻¹."""
+    return norm.dual(0.5 * (first - second)), norm.dual(estimate)
+
+
+def too_noisy(noise: float, signal: float) -> bool:
+    """Whether a step along the estimate would follow its error more than its meaning."""
+    return not noise <= NOISE * signal

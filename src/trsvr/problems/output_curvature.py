@@ -1,0 +1,121 @@
+"""What a linear model with several outputs knows of its curvature at a point where it has just been evaluated.
+
+The Hessian of a row's softmax loss is (diag(π) − ππᵀ) ⊗ x xᵀ. Its diagonal blocks, one per output, have the weights
+π_k (1 − π_k): sampled matrices of the same kind as with one output. Products are with the whole Hessian.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trsvr._compile import compiled_for
+from trsvr._vectors import Vector
+from trsvr.problems.curvature import SampledMatrix
+from trsvr.problems.linear import LinearModel, add_penalty_product
+from trsvr.problems.losses import Logistic
+from trsvr.problems.margins import MarginKernels
+from trsvr.problems.outputs import OutputKernels
+from trsvr.problems.passes import DiagonalSum, ProductSum, add_parts
+
+
+class OutputView:
+    """Value, gradient and curvatures at one point."""
+
+    def __init__(self, problem: LinearModel) -> None:
+        kernels = problem.kernels
+        assert isinstance(kernels, OutputKernels)
+        self.problem, self.kernels = problem, kernels
+        self.n_rows, self.d, self.outputs = kernels.labels.size, problem.n_parameters, kernels.classes
+        self.x = np.zeros(self.d)
+        # One output at a time, for what needs only the rows.
+        self._rows = MarginKernels(
+            kernels.rows,
+            kernels.labels,
+            kernels.weights,
+            Logistic(),
+            kernels.regularizer,
+            kernels.columns,
+            kernels.intercept,
+        )
+        self._gram = SampledMatrix(problem, self._rows)
+        self._weights: NDArray[np.float64] | None = None
+
+    def evaluate(self, x: Vector) -> tuple[float, Vector]:
+        """F and ∇f at x; the view is then of x."""
+        self.x = x.copy()
+        self._weights = None
+        return self.problem.value_and_gradient(x)
+
+    def record(self) -> dict[str, Vector]:
+        """What the view knows, for a checkpoint: its point, from which the rest follows."""
+        return {"x": self.x}
+
+    def restore(self, record: dict[str, Vector]) -> None:
+        """Take over such a record."""
+        if record["x"].shape != self.x.shape:
+            raise ValueError(f"x must have {self.d} numbers, got shape {record['x'].shape}")
+        self.x, self._weights = record["x"].copy(), None
+
+    def _curvatures(self) -> NDArray[np.float64]:
+        """π_k (1 − π_k) of every row, weighted; an array for each output."""
+        if self._weights is None:
+            margins = self.problem.decision(self.x).T.copy()
+            margins -= margins.max(axis=0)
+            np.exp(margins, out=margins)
+            margins /= margins.sum(axis=0)
+            margins *= 1.0 - margins
+            if self.kernels.weights.size:
+                margins *= self.kernels.weights
+            self._weights = margins
+        return self._weights
+
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self._curvatures().sum())
+
+    def be_cautious(self) -> float:
+        """There is no bound to raise the curvatures to: they stay as they are."""
+        return 1.0
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        out = np.zeros(self.d)
+        compiled_for(add_penalty_product, self.kernels)(self.kernels, x, np.ones(self.d), out)
+        return out
+
+    def matrices(self, rows: int, random: np.random.Generator) -> tuple[NDArray[np.float64], int]:
+        """Mean Hessian blocks of the losses, each from about so many rows; and how many rows that took together."""
+        found = [self._gram.matrix(weights, rows, random) for weights in self._curvatures()]
+        return np.stack([matrix for matrix, _ in found]), sum(taken for _, taken in found)
+
+    def diagonal(self) -> Vector:
+        """Diagonal of the mean Hessian of the losses."""
+        length = self.d // self.outputs
+        out = np.empty((length, self.outputs))
+        for k, weights in enumerate(self._curvatures()):
+            out[:, k] = self._mean(DiagonalSum(weights, length), self._rows, length)
+        return out.ravel()
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses, all rows, times v."""
+        return self._mean(ProductSum(self.x, v), self.kernels, self.d)
+
+    def _mean(self, task: Any, over: Any, length: int) -> Vector:
+        out = np.empty(length)
+
+        def use(totals: Vector, parts: NDArray[np.float64]) -> None:
+            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
+
+        self.problem.passes.sums(task, over, use)
+        return out
+
+    def warm_up(self, dense: bool) -> None:
+        """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
+        self.problem.warm_up(products=True)
+        if dense:
+            self._gram.warm_up()
+        else:
+            self.problem.passes.warm_up(DiagonalSum(np.zeros(1), self.d // self.outputs), self._rows)
