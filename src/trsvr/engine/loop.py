@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -29,8 +28,6 @@ from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
 from trsvr.solvers.trsvr import TRSVR
-
-_log = logging.getLogger("trsvr")
 
 _SAME_VALUE = 8 * float(np.finfo(float).eps)
 
