@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse
 
 import trsvr
@@ -201,12 +202,9 @@ def check(case: Case) -> str:
 
 def refused(case: Case) -> str:
     """No column is used and nothing is penalised: there is no step size to derive, and that is said."""
-    try:
+    with pytest.raises(ValueError, match="no curvature"):
         trsvr.minimize(case.problem, case.solver, **case.options)
-    except ValueError as error:
-        assert "no curvature" in str(error), error
-        return "refused"
-    raise AssertionError("a step size was derived from nothing")
+    return "refused"
 
 
 def same_again(case: Case) -> trsvr.Result:

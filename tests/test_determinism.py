@@ -34,18 +34,18 @@ print(digest.hexdigest())
 
 def test_processes_and_threads():
     """1, 2 and 4 threads, each in a process of its own, with hashes of strings that differ."""
-    children = [
-        subprocess.Popen(
+    answers = set()
+    for threads in (1, 2, 4):
+        child = subprocess.run(
             [sys.executable, "-c", SCRIPT, str(threads)],
             env={**os.environ, "PYTHONHASHSEED": str(threads), "TRSVR_QUIET": "1"},
             stdout=subprocess.PIPE,
             text=True,
+            timeout=500,
+            check=True,
         )
-        for threads in (1, 2, 4)
-    ]
-    answers = [child.communicate(timeout=500)[0] for child in children]
-    assert all(child.returncode == 0 for child in children)
-    assert len(set(answers)) == 1
+        answers.add(child.stdout)
+    assert len(answers) == 1
 
 
 @pytest.mark.parametrize("solver", [trsvr.SVRG(), trsvr.SAGA(), trsvr.SARAH(batch_size=3)], ids=lambda s: s.name)

@@ -74,6 +74,14 @@ def same_shape(value: Any, like: NDArray[Any]) -> NDArray[Any]:
     return value
 
 
+def same_kind(value: Any, like: Any, name: str) -> Any:
+    """A number of the same kind as another one; where that is None, a number or None."""
+    kinds: tuple[type, ...] = (float, type(None)) if like is None else (type(like),)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, got {value!r}")
+    return value
+
+
 def row_indices(indices: Any, n: int) -> NDArray[np.int64]:
     """Whole numbers from 0 to n − 1; masks and fractions are refused."""
     given = np.asarray(indices)

@@ -423,6 +423,8 @@ def test_a_file_of_another_version_of_the_library_goes_on_and_says_so(convex, ke
         lambda content: content["state"].update(x="zeros"),
         lambda content: content["state"].pop("memory.point"),
         lambda content: content["run"].pop("epoch"),
+        lambda content: content["run"].update(epoch="seven"),
+        lambda content: content["run"].update(seconds=[1.0]),
         lambda content: content["best"].update(x=np.zeros((6, 6))),
         lambda content: content["rows"].update(value=np.zeros(99)),
         lambda content: content["configuration"].update(seed="one"),

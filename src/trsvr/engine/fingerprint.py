@@ -70,9 +70,12 @@ def _of_array(array: NDArray[Any]) -> bytes:
     if len(pieces) == 1:
         digest.update(one(pieces[0]))
     else:
-        with ThreadPoolExecutor(min(_threads.current(), len(pieces))) as pool:
+        pool = ThreadPoolExecutor(min(_threads.current(), len(pieces)))
+        try:
             for part in pool.map(one, pieces):
                 digest.update(part)
+        finally:
+            pool.shutdown(cancel_futures=True)  # Ctrl-C does not wait for pieces that have not begun
     return digest.digest()
 
 

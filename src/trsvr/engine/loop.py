@@ -79,6 +79,7 @@ class _Run:
     rows: list[dict[str, float]] = field(default_factory=list)
     uncharged_seconds: float | None = None
 
+    #: what a checkpoint keeps of it
     COUNTED: ClassVar[tuple[str, ...]] = (
         "has_value",
         "gradient_evaluations",
@@ -380,7 +381,7 @@ def _restore(run: _Run, best: _Best, test: GradientTest, content: Content) -> No
     """Counters, best point and trace."""
     with _fitting():
         for name in run.COUNTED:
-            setattr(run, name, content["run"][name])
+            setattr(run, name, _check.same_kind(content["run"][name], getattr(run, name), name))
         run.rows = rows_from(content["rows"])
         best.x, best.gradient = (_check.same_shape(content["best"][name], best.x) for name in ("x", "gradient"))
         best.value, best.has_value = float(content["best"]["value"]), run.has_value
@@ -561,7 +562,8 @@ class _Loop:
             row = run.row(report)
             status = status or self.plan.limits.reached(row)
             if status is not None:
-                self.final = self._doubted_floor() if status is Status.ROUNDING_FLOOR else (status, "")
+                doubtful = status is Status.ROUNDING_FLOOR
+                self.final = self.compute(self._doubted_floor) if doubtful else (status, "")
             recorded = status is not None or run.epoch % self.plan.trace_every == 0
             if recorded:
                 run.rows.append(row)
