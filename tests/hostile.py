@@ -10,10 +10,10 @@ import importlib.util
 import io
 import json
 import random
+import resource
 import sys
 import tempfile
 import time
-import tracemalloc
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -276,11 +276,9 @@ def main() -> int:
     bad = 0
     for name in PARSERS if arguments.only is None else [arguments.only]:
         begun = time.monotonic()
-        tracemalloc.start()
         with tempfile.TemporaryDirectory() as folder:
             ends, wrong = attack(name, arguments.each, 1, Path(folder))
-        peak = tracemalloc.get_traced_memory()[1] / 2**20
-        tracemalloc.stop()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
         bad += len(wrong)
         seconds = time.monotonic() - begun
         print(f"{name}: {json.dumps(ends)}, {len(wrong)} wrong, peak {peak:.0f} MiB, {seconds:.0f} s", flush=True)

@@ -334,7 +334,7 @@ def main() -> int:
     begun = time.monotonic()
     ends, failures = soak(arguments.seconds, arguments.first, arguments.cases, lambda *text: print(*text, flush=True))
     print(f"{sum(ends.values())} true endings {dict(ends)}, {len(failures)} failures, {time.monotonic() - begun:.0f} s")
-    print("memory after equal rounds of 150 cases, MiB:", [round(size, 1) for size in grows(arguments.first, 150)])
+    print("memory after equal rounds of 60 cases, MiB:", [round(size, 1) for size in grows(arguments.first, 60)])
     return 1 if failures else 0
 
 
