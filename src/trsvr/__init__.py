@@ -4,11 +4,12 @@ from typing import Any
 
 from trsvr import parts, problems, theory
 from trsvr._version import __version__
-from trsvr.engine import Result, Status, minimize
+from trsvr.engine import CheckpointError, Result, Status, minimize, resume
 from trsvr.solvers import LBFGS, SAGA, SARAH, SGD, SVRG, TRSVR, Adam, TRish, TrustRegion, TrustRegionMethod
 
 __all__ = [
     "minimize",
+    "resume",
     "problems",
     "parts",
     "theory",
@@ -25,6 +26,7 @@ __all__ = [
     "TrustRegionMethod",
     "Result",
     "Status",
+    "CheckpointError",
     "__version__",
 ]
 

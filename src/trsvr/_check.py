@@ -67,6 +67,21 @@ def vector(name: str, value: Any, length: int | None = None) -> NDArray[np.float
     return array
 
 
+def same_shape(value: Any, like: NDArray[Any]) -> NDArray[Any]:
+    """An array of the shape and type of another one; NaN is allowed."""
+    if not isinstance(value, np.ndarray) or value.shape != like.shape or value.dtype != like.dtype:
+        raise ValueError(f"an array of shape {like.shape} is missing")
+    return value
+
+
+def same_kind(value: Any, like: Any, name: str) -> Any:
+    """A number of the same kind as another one; where that is None, a number or None."""
+    kinds: tuple[type, ...] = (float, type(None)) if like is None else (type(like),)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be {' or '.join(kind.__name__ for kind in kinds)}, got {value!r}")
+    return value
+
+
 def row_indices(indices: Any, n: int) -> NDArray[np.int64]:
     """Whole numbers from 0 to n − 1; masks and fractions are refused."""
     given = np.asarray(indices)
@@ -80,16 +95,43 @@ def row_indices(indices: Any, n: int) -> NDArray[np.int64]:
 
 
 def free_memory() -> int:
-    """Bytes that this machine has available; a generous guess where the system does not say."""
+    """Bytes that this process could still get: of the machine, and of the container it runs in."""
+    found = [_available(), _left_in_container()]
+    return min((size for size in found if size is not None), default=8 * 2**30)
+
+
+def _available() -> int | None:
+    """What the system could give without swapping; pages that only cache files count."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (AttributeError, OSError, ValueError):
-        return 8 * 2**30
+        return None
+
+
+def _left_in_container() -> int | None:
+    """What the control group (version 2) of this process leaves; None where it sets no limit."""
+    try:
+        folder = "/sys/fs/cgroup"
+        with open(f"{folder}/memory.max", encoding="ascii") as limit, open(f"{folder}/memory.current") as used:
+            return max(0, int(limit.read()) - int(used.read()))
+    except (OSError, ValueError):  # "max" is no number
+        return None
+
+
+class TooLarge(ValueError, MemoryError):
+    """Something that would not fit into memory; nothing has been allocated."""
 
 
 def fits_in_memory(size: int, what: str, instead: str) -> None:
     """Refuse, before anything is allocated, what would not fit."""
     if size > 0.8 * free_memory():
-        raise ValueError(
+        raise TooLarge(
             f"{what} would need {size / 2**30:.1f} GiB, and {free_memory() / 2**30:.1f} GiB are available; {instead}"
         )

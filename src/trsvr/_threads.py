@@ -7,12 +7,14 @@ started and nothing is handed over.
 
 from __future__ import annotations
 
+import atexit
 import collections
 import contextlib
 import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,3 +184,46 @@ def run(task: Callable[[], None], helper_task: Callable[[], None], parts: int, a
         for helper in helpers:
             helper.finish()
             _idle.append(helper)
+
+
+# Calls that were given up while they were under way, and how long the end of the process waits for them: a thread
+# that is inside LLVM or LAPACK while the process takes itself apart may crash it.
+_given_up: list[threading.Thread] = []
+_PATIENCE_SECONDS = 5.0
+
+
+def handed_over(call: Callable[[], Any]) -> Any:
+    """The answer (or exception) of a call that another thread makes, while this one can be interrupted at any moment.
+
+    If that happens, the call goes on in the background to its end, and its answer is dropped.
+    """
+    answer: list[Any] = []
+    done = threading.Event()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            answer.append((context.run(call), None))
+        except BaseException as error:
+            answer.append((None, error))
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=work, name="trsvr-epoch", daemon=True)
+    thread.start()
+    try:
+        done.wait()
+    except BaseException:
+        if not done.is_set():
+            _given_up[:] = [other for other in _given_up if other.is_alive()] + [thread]
+        raise
+    value, error = answer[0]
+    if error is not None:
+        raise error
+    return value
+
+
+@atexit.register
+def _wait_for_given_up() -> None:
+    for thread in _given_up:
+        thread.join(_PATIENCE_SECONDS)

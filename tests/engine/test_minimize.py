@@ -162,8 +162,8 @@ def test_divergence_of_a_compiled_run_gives_no_warning(data):
     assert np.isfinite(result.value)
 
 
-def test_a_start_that_is_not_finite_there_has_diverged_already():
-    problem = FunctionProblem(10, 2, lambda x, i: np.full(2, np.nan), lambda x, i: np.nan)
+def test_a_start_that_is_not_finite_ends_there():
+    problem = FunctionProblem(10, 2, lambda x, i: np.full(2, np.inf), lambda x, i: np.inf)
     result = trsvr.minimize(problem, trsvr.SVRG(step=0.1, batch_size=2, inner_steps=5))
     assert (result.status, result.epochs) == (Status.DIVERGED, 0)
     assert (result.x == 0).all()

@@ -14,7 +14,7 @@ import typer
 from trsvr._version import __version__
 from trsvr.cli.compare import compare
 from trsvr.cli.predict import predict
-from trsvr.cli.solve import solve
+from trsvr.cli.solve import resume, solve
 from trsvr.cli.theory import theory
 
 ERROR, INTERRUPTED = 2, 130
@@ -28,6 +28,7 @@ app = typer.Typer(
     epilog="Exit status: 0 done, 1 not converged, 2 error, 130 interrupted.",
 )
 app.command()(solve)
+app.command()(resume)
 app.command()(compare)
 app.command()(predict)
 app.command()(theory)

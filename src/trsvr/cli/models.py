@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from trsvr.cli.tables import read_arrays
+from trsvr.datasets.arrays import read_arrays
 from trsvr.datasets.errors import DataFileError
 
 _KIND, _VERSION = "trsvr model", 1
@@ -80,12 +80,38 @@ def load_model(path: Path) -> Model:
         facts = json.loads(str(arrays["model"]))
         if facts["kind"] != _KIND or facts["version"] != _VERSION:
             raise KeyError
+        _check_facts(facts)
         x, size = arrays["x"], (facts["n_features"] + facts["intercept"]) * facts["n_outputs"]
-        if x.shape != (size,):
+        if x.shape != (size,) or x.dtype != np.float64 or not np.isfinite(x).all():
             raise KeyError
-    except (ValueError, KeyError, TypeError):
+        classes = arrays.get("classes")
+        if classes is not None and classes.shape != (max(2, facts["n_outputs"]),):
+            raise KeyError
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DataFileError(path, None, "is not a model that trsvr solve --out has written") from None
-    return Model(np.asarray(x, dtype=np.float64), arrays.get("classes"), facts)
+    return Model(x, classes, facts)
+
+
+def _check_facts(facts: dict[str, Any]) -> None:
+    """Refuse facts of a wrong kind: a model may come from anybody."""
+    for name, kind in (
+        ("loss", str),
+        ("intercept", bool),
+        ("zero_based", bool),
+        ("n_features", int),
+        ("n_outputs", int),
+    ):
+        if type(facts[name]) is not kind:
+            raise TypeError(name)
+    if facts["n_features"] < 1 or facts["n_outputs"] < 1:
+        raise ValueError("n_features")
+    columns, target = facts["columns"], facts["target"]
+    if target is not None and not isinstance(target, str):
+        raise TypeError("target")
+    if columns is not None and not (isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
+        raise TypeError("columns")
+    if columns is not None and len(columns) != facts["n_features"]:
+        raise ValueError("columns")
 
 
 def scores(y: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any] | None) -> dict[str, float] | None:

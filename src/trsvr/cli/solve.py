@@ -1,9 +1,11 @@
-"""``trsvr solve FILE``: minimise over the user's own data."""
+"""``trsvr solve FILE``: minimise over the user's own data; ``trsvr resume CHECKPOINT``: go on with that."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +20,9 @@ from trsvr.cli.models import Model, save_model, scores
 from trsvr.cli.output import as_json, check_folder, show_pairs, write_folder
 from trsvr.cli.tables import Table, Wanted, read_table
 from trsvr.engine import Result, Status, minimize
+from trsvr.engine import resume as resume_run
+from trsvr.engine.checkpoint import newest_intact
+from trsvr.engine.keeper import Every, NotedPath
 from trsvr.solvers import BY_NAME
 from trsvr.theory import Gap, estimate_gap
 
@@ -72,6 +77,33 @@ Out = Annotated[
         rich_help_panel=o.OUTPUT,
     ),
 ]
+CheckpointFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        help="File that the run is kept in. If it exists, its run is continued; trsvr resume FILE does the same.",
+        metavar="FILE",
+        show_default=False,
+        rich_help_panel=o.OUTPUT,
+    ),
+]
+CheckpointEvery = Annotated[
+    str | None,
+    typer.Option(
+        help="How often it is written: a number of epochs, or a time such as 5min; default: every 30 s.",
+        metavar="EPOCHS|TIME",
+        show_default=False,
+        rich_help_panel=o.OUTPUT,
+    ),
+]
+KeptRun = Annotated[
+    Path,
+    typer.Argument(help="File that trsvr solve --checkpoint has written.", metavar="CHECKPOINT", show_default=False),
+]
+MovedData = Annotated[
+    Path | None,
+    typer.Option("--data", help="The data, if they are at another place now.", metavar="FILE", show_default=False),
+]
 Progress = Annotated[
     bool | None,
     typer.Option(
@@ -110,6 +142,8 @@ def solve(
     seed: Seed = 0,
     threads: o.Threads = None,
     out: Out = None,
+    checkpoint: CheckpointFile = None,
+    checkpoint_every: CheckpointEvery = None,
     progress: Progress = None,
     json: o.Json = False,
 ) -> None:
@@ -120,47 +154,157 @@ def solve(
     cases the best point is written to --out.
     """
     given = {"alpha": alpha, "step": step, "batch_size": batch_size, "inner_steps": inner_steps, "hessian": hessian}
+    task = _Task(
+        file=str(file),
+        target=target,
+        format=format_,
+        header=header,
+        zero_based=zero_based,
+        test_size=test_size,
+        loss=loss,
+        l2=l2,
+        gamma=gamma,
+        a=a,
+        delta=delta,
+        intercept=intercept,
+        method=method,
+        tol=tol,
+        seed=seed,
+    )
     tolerance = o.number("--tol", tol, "auto", "none")
     o.objective(loss, l2, gamma, a, delta)  # refused before a long file is read
     kind, settings = _method(method, given, more or [])
+    if checkpoint_every is not None and checkpoint is None:
+        raise ValueError("--checkpoint-every needs --checkpoint, the file to write to")
+    every = _every(checkpoint_every)
+
+    def run(problem: Any, shown: bool) -> Result:
+        place = None
+        if checkpoint is not None:
+            place = NotedPath(checkpoint)
+            place.note = {**dataclasses.asdict(task), "file": os.path.abspath(file)}
+        return minimize(
+            problem,
+            _solver(kind, settings, problem.n_samples),
+            max_epochs=epochs,
+            max_passes=passes,
+            max_seconds=seconds,
+            tol=None if tolerance == "none" else tolerance,
+            seed=seed,
+            progress=shown,
+            threads=threads,
+            checkpoint=place,
+            checkpoint_every=every,
+        )
+
+    _carry_out(task, run, out, progress, json)
+
+
+def resume(
+    checkpoint: KeptRun,
+    data: MovedData = None,
+    threads: o.Threads = None,
+    out: Out = None,
+    checkpoint_every: CheckpointEvery = None,
+    progress: Progress = None,
+    json: o.Json = False,
+) -> None:
+    """Continue a run of trsvr solve --checkpoint.
+
+    The data are read again and compared with those the run was begun on. The result has the same bits as that of a run
+    that was never interrupted. A run that was finished is told again.
+    """
+    kept = newest_intact(checkpoint)
+    if kept is None:
+        raise FileNotFoundError(f"there is no checkpoint {checkpoint}")
+    task = _Task.from_note(checkpoint, kept[0].get("note"))
+    if data is not None:
+        task = dataclasses.replace(task, file=str(data))
+    every = _every(checkpoint_every)
+
+    def run(problem: Any, shown: bool) -> Result:
+        return resume_run(checkpoint, problem, progress=shown, threads=threads, checkpoint_every=every)
+
+    _carry_out(task, run, out, progress, json)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """Data and objective, as they were asked for; a checkpoint keeps them so that a run can be continued."""
+
+    file: str
+    target: str | None
+    format: str
+    header: bool
+    zero_based: bool
+    test_size: str | None
+    loss: str
+    l2: float
+    gamma: float
+    a: float
+    delta: float
+    intercept: bool
+    method: str
+    tol: str
+    seed: int
+
+    @classmethod
+    def from_note(cls, path: Path, note: Any) -> _Task:
+        """The task in a checkpoint's note, which anybody may have written."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(note, dict) or set(note) != set(names):
+            raise ValueError(f"{path} was not written by trsvr solve: trsvr.resume continues it from Python")
+        for field in dataclasses.fields(cls):
+            entry = note[field.name]
+            wanted = {"str": str, "bool": bool, "int": int, "float": int | float, "str | None": str | None}[
+                str(field.type)
+            ]
+            if not isinstance(entry, wanted):
+                raise ValueError(f"{path}: {field.name} must be {field.type}, got {entry!r}")
+        return cls(**note)
+
+
+def _every(text: str | None) -> Any:
+    """Epochs or a time, refused before a long file is read."""
+    wish = int(text) if text is not None and text.strip().isdigit() else text
+    Every(wish)
+    return wish
+
+
+def _carry_out(
+    task: _Task, run: Callable[[Any, bool], Result], out: Path | None, progress: bool | None, json: bool
+) -> None:
+    """Read the data, run, tell and write; ends the command."""
     if out is not None:
         check_folder(out)
-    table = read_table(file, Wanted(target=target, header=header, zero_based=zero_based), format_)
-    train, held_out = _split(table, test_size, seed)
+    file = Path(task.file)
+    wanted = Wanted(target=task.target, header=task.header, zero_based=task.zero_based)
+    table = read_table(file, wanted, task.format)
+    train, held_out = _split(table, task.test_size, task.seed)
     X, y = _rows(table, train)
-    problem = o.problem_from(X, y, loss, l2, gamma, a, delta, intercept)
-    result = minimize(
-        problem,
-        _solver(kind, settings, problem.n_samples),
-        max_epochs=epochs,
-        max_passes=passes,
-        max_seconds=seconds,
-        tol=None if tolerance == "none" else tolerance,
-        seed=seed,
-        progress=sys.stderr.isatty() and not json if progress is None else progress,
-        threads=threads,
-    )
+    problem = o.problem_from(X, y, task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept)
+    result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
     facts = {
-        "loss": loss,
-        "intercept": intercept,
+        "loss": task.loss,
+        "intercept": task.intercept,
         "n_features": problem.n_features,
         "n_outputs": problem.n_outputs,
         "columns": table.columns,
         "target": table.target,
-        "zero_based": zero_based,
+        "zero_based": task.zero_based,
     }
     model = Model(result.x, problem.classes, facts)
     report = {
         "trsvr": __version__,
-        "file": str(file),
+        "file": task.file,
         "rows": problem.n_samples,
         "columns": problem.n_features,
-        "objective": {"loss": loss, "l2": l2, "gamma": gamma, "a": a, "delta": delta, "intercept": intercept},
+        "objective": {name: getattr(task, name) for name in ("loss", "l2", "gamma", "a", "delta", "intercept")},
         "classes": problem.classes,
         "column_names": table.columns,
-        "method": method,
+        "method": task.method,
         "settings": dataclasses.asdict(result.solver),
-        "seed": seed,
+        "seed": task.seed,
         **_outcome(result, estimate_gap(problem, result.x, result.gradient)),
         "train": scores(y, model.predict(X), model.classes),
         "held_out": _held_out_scores(model, table, held_out),
@@ -171,8 +315,8 @@ def solve(
     if json:
         print(as_json(report))
     else:
-        show_pairs(f"{file.name}: {loss}, {method}", _lines(report))
-    raise typer.Exit(_exit_status(result.status, tolerance))
+        show_pairs(f"{file.name}: {task.loss}, {task.method}", _lines(report))
+    raise typer.Exit(_exit_status(result.status, o.number("--tol", task.tol, "auto", "none")))
 
 
 def _exit_status(status: Status, tolerance: Any) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr.datasets.arrays import read_arrays
 from trsvr.datasets.errors import DataFileError
 
 if TYPE_CHECKING:
@@ -121,23 +120,6 @@ def _read_npz(path: Path, wanted: Wanted) -> Table:
     return Table(_matrix(path, arrays), arrays.get(name), None, name, "npz")
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an NPZ archive; nothing is unpickled."""
-    with path.open("rb") as file:  # np.load leaves it open where it is no archive
-        try:
-            archive = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError, zipfile.BadZipFile):
-            archive = None
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataFileError(path, None, "is not an NPZ archive")
-        try:
-            with archive:
-                return {name: archive[name] for name in archive.files}
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            reason = "holds Python objects" if "pickle" in str(error) else f"is damaged: {error}"
-            raise DataFileError(path, None, f"{reason}; only arrays of numbers and text are read") from None
-
-
 def _matrix(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
     if "X" in arrays:
         return arrays["X"]
@@ -146,36 +128,63 @@ def _matrix(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
         raise DataFileError(
             path, None, f"must hold X, or a CSR matrix as {', '.join(parts)}; it has {_listed(list(arrays))}"
         )
-    kind = str(arrays.get("format", np.array(b"csr")).astype(str))
+    kind = _word(arrays.get("format", np.array("csr")))
     if kind != "csr":
         raise DataFileError(path, None, f"holds a sparse matrix in {kind} format; CSR is read")
     try:
-        matrix = scipy.sparse.csr_array(tuple(arrays[part] for part in parts[:3]), shape=tuple(arrays["shape"]))
+        shape = tuple(int(length) for length in arrays["shape"])
+        matrix = scipy.sparse.csr_array(tuple(arrays[part] for part in parts[:3]), shape=shape)
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise DataFileError(path, None, f"data, indices, indptr and shape are no CSR matrix: {error}") from None
     return matrix
+
+
+def _word(array: NDArray[Any]) -> str:
+    """A short text, kept as text or as bytes."""
+    if array.size != 1 or array.dtype.kind not in "SU":
+        return "an unknown"
+    word = array.reshape(-1)[0]
+    return word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
 
 
 # -------------------------------------------------------------------------------------------------- CSV and Parquet
 
 
 def _read_frame(path: Path, kind: str, wanted: Wanted) -> pd.DataFrame:
+    """The file's columns; whatever a reader raises over a stranger's bytes becomes one sentence about the file."""
+    try:
+        return _read_parquet(path) if kind == "parquet" else _read_csv(path, wanted)
+    except (ImportError, DataFileError):
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the file itself: missing, no permission
+        reason = _first_line(error)
+    except Exception as error:
+        reason = _first_line(error)
+    name = "a Parquet file, or damaged" if kind == "parquet" else "a readable CSV file"
+    raise DataFileError(path, None, f"is not {name}: {reason}")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError("Parquet files need pyarrow: pip install 'trsvr[cli]'") from None
+    with pyarrow.parquet.ParquetFile(path) as file:
+        said = file.metadata
+        groups = (said.row_group(k) for k in range(said.num_row_groups))
+        size = max(8 * said.num_rows * said.num_columns, sum(max(0, group.total_byte_size) for group in groups))
+        _check.fits_in_memory(size, f"{said.num_rows} rows of {said.num_columns} columns", "read a part of them")
+        return file.read().to_pandas().reset_index(drop=True)
+
+
+def _read_csv(path: Path, wanted: Wanted) -> pd.DataFrame:
     import pandas as pd
 
-    if kind == "parquet":
-        try:
-            return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
-        except ImportError:
-            raise ImportError("Parquet files need pyarrow: pip install 'trsvr[cli]'") from None
-        except ValueError as error:
-            raise DataFileError(path, None, f"is not a Parquet file, or damaged: {_first_line(error)}") from None
     separator = "\t" if ".tsv" in (ending.lower() for ending in path.suffixes) else ","
-    try:
-        frame = pd.read_csv(path, sep=separator, header=0 if wanted.header else None, skipinitialspace=True)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataFileError(path, None, f"is not a readable CSV file: {_first_line(error)}") from None
-    return frame
+    return pd.read_csv(path, sep=separator, header=0 if wanted.header else None, skipinitialspace=True)
 
 
 def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> Table:
@@ -192,6 +201,7 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
         raise DataFileError(path, None, f"has no column {missing[0]!r}; it has {_listed(list(frame.columns))}")
     if not names:
         raise DataFileError(path, None, f"has no column beside the target {target!r}")
+    _check.fits_in_memory(8 * len(frame) * len(names), f"{len(frame)} x {len(names)} numbers", "use fewer rows")
     X = np.empty((len(frame), len(names)))
     for k, name in enumerate(names):
         X[:, k] = _numbers(path, frame[name], name)

@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from trsvr import _check
+
 # Below this share of nonzeros a matrix is kept as CSR, from it on as a dense array. CSR takes less memory up to 2/3,
 # but a mini-batch gradient is faster on dense rows from about 0.2 on (`benchmarks/datasets.py --storage`), and there
 # the dense array is at most 3.4 times as large.
@@ -80,9 +82,14 @@ class Dataset:
 
 def best_form(X: Any) -> Any:
     """Dense or CSR, whichever suits the share of nonzeros."""
-    if X.nnz >= DENSE_FROM * X.shape[0] * X.shape[1]:
-        return X.toarray()
-    return X
+    return dense_copy(X) if X.nnz >= DENSE_FROM * X.shape[0] * X.shape[1] else X
+
+
+def dense_copy(X: Any) -> Any:
+    """A sparse matrix as an array; refused with its size where it would not fit into memory."""
+    rows, columns = X.shape
+    _check.fits_in_memory(rows * columns * X.dtype.itemsize, f"{rows} x {columns} dense numbers", "use the rows as CSR")
+    return X.toarray()
 
 
 def signs(labels: NDArray[np.float64], what: str) -> tuple[NDArray[np.float64], dict[float, int]]:

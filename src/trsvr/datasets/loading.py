@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from trsvr import _check
 from trsvr.datasets import bundled, cache, download, search, verify
 from trsvr.datasets import preprocess as preparing
-from trsvr.datasets.dataset import DENSE_FROM, Dataset, signs
+from trsvr.datasets.dataset import DENSE_FROM, Dataset, dense_copy, signs
 from trsvr.datasets.errors import ContentError, DataFileError, DataNotFoundError, DownloadError
 from trsvr.datasets.generators import GENERATORS
 from trsvr.datasets.libsvm import float_type, read_libsvm
@@ -299,8 +299,8 @@ def _final_rows(raw: RawData, fit: RawData, method: str, dense: bool, dtype: np.
     if kept is not None:
         arrays, _ = kept
     else:
-        rows = raw.X.toarray() if dense else raw.X
-        learnt_from = rows if fit is raw else (fit.X.toarray() if dense else fit.X)
+        rows = dense_copy(raw.X) if dense else raw.X
+        learnt_from = rows if fit is raw else (dense_copy(fit.X) if dense else fit.X)
         X = preparing.apply(method, preparing.learn(method, learnt_from), rows).astype(dtype, copy=False)
         arrays = _kept(name, {"X": X} if dense else {"data": X.data, "indices": X.indices, "indptr": X.indptr}, {})
     return arrays["X"] if dense else _csr(arrays, raw.facts["columns"])

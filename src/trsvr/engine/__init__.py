@@ -1,7 +1,8 @@
 """The one loop that runs every solver."""
 
-from trsvr.engine.loop import minimize
+from trsvr.engine.checkpoint import CheckpointError
+from trsvr.engine.loop import minimize, resume
 from trsvr.engine.result import Result, Status
 from trsvr.engine.stopping import Tolerance
 
-__all__ = ["minimize", "Result", "Status", "Tolerance"]
+__all__ = ["minimize", "resume", "CheckpointError", "Result", "Status", "Tolerance"]

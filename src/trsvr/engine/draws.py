@@ -34,6 +34,7 @@ class RowSource:
         self._epoch = 0
         self._deadline = math.inf
         self._steps = 1  # per slice; follows what the slices before have taken
+        self.abandoned = False  # set by the loop when nobody waits for this epoch any more
 
     def begin(self, epoch: int, seconds: float) -> None:
         """Turn to an epoch that may take this many seconds."""
@@ -44,18 +45,22 @@ class RowSource:
         """The epoch's random numbers themselves, for methods that draw otherwise."""
         return generator(self.seed, self._epoch)
 
-    def slices(self, batch_size: int, steps: int) -> Iterator[Indices]:
-        """Indices of ``steps`` batches; fewer if the time is up."""
+    def slices(self, batch_size: int, steps: int, at_once: int | None = None) -> Iterator[Indices]:
+        """Indices of ``steps`` batches; fewer if the time is up.
+
+        ``at_once`` batches make a slice, for methods whose last digits depend on where the slices end; by default as
+        many as take about `_SLICE_SECONDS`.
+        """
         rng = generator(self.seed, self._epoch)
         done = 0
         while done < steps:
-            length = min(self._steps, steps - done, max(1, _LARGEST_SLICE // batch_size))
+            length = min(at_once or self._steps, steps - done, max(1, _LARGEST_SLICE // batch_size))
             indices = rng.integers(self.n_samples, size=length * batch_size)
             begun = time.perf_counter()
             yield indices
             now = time.perf_counter()
             done += length
-            if now >= self._deadline:
+            if self.abandoned or now >= self._deadline:
                 return
             seconds = now - begun
             if seconds < _SLICE_SECONDS / 2:

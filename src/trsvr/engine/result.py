@@ -45,6 +45,8 @@ class Status(enum.Enum):
     TIME_LIMIT = "time limit reached"
     CALLBACK = "stopped by callback"
     DIVERGED = "diverged: the value or the gradient is not finite, or the gradient has grown a thousandfold"
+    NOT_FINITE = "not finite: a function of the problem returned NaN at a finite point"
+    NO_PROGRESS = "no progress: the value no longer falls, but the gradient is not small"
     RUNNING = "still running"
     INTERRUPTED = "interrupted: this is the best point so far"
 

@@ -21,6 +21,11 @@ _GROWTH_IS_DIVERGENCE = 1e6
 # At the rounding floor the value stands still, to its last bits, for this many epochs without a smaller gradient.
 _STILL_EPOCHS = 10
 _STILL_BITS = 8 * np.finfo(float).eps
+# A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
+_SMALL_GRADIENT = 1e-4
+# Changes of the value that are larger than this many units of its last place are not rounding.
+_CLEARLY = 1e4 * np.finfo(float).eps
+_TRIED_LENGTHS = 16
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,32 @@ class GradientTest:
             tol = _check.positive("tol", tol, zero=True)
         self.tol = tol
         self.threshold = 0.0
+        self.scale = 0.0  # the largest entry of the gradient, at the start or at zero
         self._first_norm_sq = math.nan
         self._values: deque[float] = deque(maxlen=_STILL_EPOCHS + 1)
         self._smallest = math.inf
         self._since_smallest = 0
+
+    def record(self) -> dict[str, Any]:
+        """What a later process needs to judge on."""
+        return {
+            "threshold": self.threshold,
+            "scale": self.scale,
+            "first_norm_sq": self._first_norm_sq,
+            "values": list(self._values),
+            "smallest": self._smallest,
+            "since_smallest": self._since_smallest,
+        }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over such a record."""
+        self.threshold = float(record["threshold"])
+        self.scale = float(record["scale"])
+        self._first_norm_sq = float(record["first_norm_sq"])
+        self._values.clear()
+        self._values.extend(float(value) for value in record["values"])
+        self._smallest = float(record["smallest"])
+        self._since_smallest = int(record["since_smallest"])
 
     @property
     def active(self) -> bool:
@@ -116,6 +143,7 @@ class GradientTest:
         """Fix the scales."""
         self._first_norm_sq = dot(gradient, gradient)
         at_zero = float(np.abs(gradient_at_zero).max(initial=0.0))
+        self.scale = float(max(np.abs(gradient).max(initial=0.0), at_zero))
         if self.tol == "auto":
             self.threshold = _AUTO_RELATIVE * at_zero
         elif isinstance(self.tol, Tolerance):
@@ -159,3 +187,28 @@ class GradientTest:
         if len(self._values) <= _STILL_EPOCHS or self._since_smallest < _STILL_EPOCHS:
             return False
         return bool(max(self._values) - min(self._values) <= _STILL_BITS * abs(value))
+
+
+def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector, scale: float) -> str | None:
+    """Why a value no longer falls, if rounding is not the reason; None if it is.
+
+    Where the gradient is small against ``scale``, its size at the beginning, rounding is. Elsewhere the value is
+    computed a little down the gradient: if it falls clearly there, the run has made steps that were too short; if it
+    does not follow the gradient at all, values and gradients do not belong together.
+    """
+    size, largest = dot(gradient, gradient), float(np.abs(gradient).max(initial=0.0))
+    if not math.isfinite(value) or not 0.0 < size < math.inf or largest <= _SMALL_GRADIENT * scale:
+        return None
+    clearly = _CLEARLY * max(abs(value), np.finfo(float).tiny)
+    length = clearly / size
+    downhill = float(problem.value_and_gradient(x - length * gradient)[0])
+    uphill = float(problem.value_and_gradient(x + length * gradient)[0])
+    rounding = _STILL_BITS * max(abs(uphill), abs(downhill))
+    if abs(uphill - downhill - 2.0 * clearly) > clearly + rounding:
+        return "values and gradients disagree"
+    for _ in range(_TRIED_LENGTHS):
+        if downhill < value - 0.25 * length * size:
+            return f"a step of {length:.1e} times the gradient lowers it by {value - downhill:.1e}: steps are too short"
+        length *= 8.0
+        downhill = float(problem.value_and_gradient(x - length * gradient)[0])
+    return None

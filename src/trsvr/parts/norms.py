@@ -127,6 +127,8 @@ class DenseNorm:
         self.losses = losses
         self.penalty = penalty
         self.convex = bool((penalty >= 0.0).all())
+        if not (np.isfinite(losses).all() and np.isfinite(penalty).all()):
+            raise FloatingPointError("the curvature is too large for floating-point numbers: scale the columns of X")
         floor = _FLOOR * max(float(np.diagonal(losses).max(initial=0.0)), float(np.abs(penalty).max(initial=0.0)))
         # Where the penalty bends down, P takes its size: a step along such a coordinate is then of the right scale.
         shift = np.maximum(np.abs(penalty), max(floor, np.finfo(float).tiny))

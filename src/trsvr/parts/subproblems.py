@@ -80,7 +80,8 @@ def _turn(beta: float, residual: Vector, direction: Vector) -> None:
 def _length_to_boundary(zz: float, zd: float, dd: float, radius: float) -> float:
     """τ ≥ 0 with ‖z + τd‖ = radius, in the form that does not cancel for zᵀd ≥ 0."""
     room = max(radius * radius - zz, 0.0)
-    return room / (zd + math.sqrt(zd * zd + dd * room)) if room > 0.0 else 0.0
+    across = zd + math.sqrt(zd * zd + dd * room)
+    return room / across if across > 0.0 else 0.0  # products of very small numbers may vanish
 
 
 @jitable

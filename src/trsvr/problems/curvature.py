@@ -108,6 +108,18 @@ class CurvatureView:
         """F and ∇f at x; the view is then of x."""
         return self.problem.value_and_gradient(x, self.margins, self.weights)
 
+    def record(self) -> dict[str, Vector]:
+        """What the view knows, for a checkpoint."""
+        return {"margins": self.margins, "weights": self.weights}
+
+    def restore(self, record: dict[str, Vector]) -> None:
+        """Take over such a record."""
+        for name, known in self.record().items():
+            kept = record[name]
+            if kept.shape != known.shape or kept.dtype != known.dtype:
+                raise ValueError(f"{name} must have {known.size} numbers, got shape {kept.shape}")
+            known[:] = kept
+
     def swap(self, other: CurvatureView) -> None:
         """Exchange what two views know."""
         self.margins, other.margins = other.margins, self.margins

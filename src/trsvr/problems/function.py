@@ -9,6 +9,7 @@ import numpy as np
 
 from trsvr import _check
 from trsvr.problems.margins import Indices
+from trsvr.problems.plain import NotFinite
 from trsvr.problems.rows import Vector
 
 
@@ -63,26 +64,30 @@ class FunctionProblem:
             self.hessian_product = self._checked_product
             self._hessian_product = hessian_product
 
-    def _checked(self, name: str, result: Any) -> Vector:
+    def _checked(self, name: str, result: Any, x: Vector, indices: Indices) -> Vector:
         array = np.array(result, dtype=np.float64)  # a copy: the function may return the same array each time
         if array.shape != (self.n_parameters,):
             raise ValueError(f"{name} must return an array of shape ({self.n_parameters},), got shape {array.shape}")
+        NotFinite.refuse(name, array, x, indices)
         return array
 
     def _checked_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         if indices is None:
             indices = np.arange(self.n_samples)
-        return self._checked("hessian_product", self._hessian_product(x, indices, v))
+        return self._checked("hessian_product", self._hessian_product(x, indices, v), x, indices)
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN without a value function, and ∇f(x)."""
         everything = np.arange(self.n_samples)
-        value = float("nan") if self._value is None else float(self._value(x, everything))
+        value = float("nan")
+        if self._value is not None:
+            value = float(self._value(x, everything))
+            NotFinite.refuse("value", value, x, everything)
         return value, self.batch_gradient(x, everything)
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices."""
-        return self._checked("gradient", self._gradient(x, indices))
+        return self._checked("gradient", self._gradient(x, indices), x, indices)
 
     @property
     def has_value(self) -> bool:

@@ -20,6 +20,8 @@ from trsvr.problems.regularizers import L2, DoubleWell, Sum
 from trsvr.problems.rows import DenseRows, Rows, Vector
 
 _NOTHING = np.empty(0)
+# Vectors of the length of x that a run needs at least.
+_VECTORS = 10
 
 FORMULAS = ("value", "slope", "curvature")
 SOFTMAX_FORMULAS = ("value_and_slopes", "curvature_product")
@@ -137,6 +139,9 @@ class LinearModel:
         self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         self.n_parameters = (columns + intercept) * self.n_outputs
         self.n_samples = n_rows if self._chosen is None else len(self._chosen)
+        # Before anything of the length of x is allocated: a file of a few bytes may name column 2147483647.
+        size = _VECTORS * 8 * self.n_parameters
+        _check.fits_in_memory(size, f"a model with {self.n_parameters} parameters", "leave out columns, or outputs")
         if self.n_outputs > 1:
             self.kernels: Any = OutputKernels(
                 rows, labels, weights, loss, regularizer, columns, intercept, self.n_outputs

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from trsvr import _check
 from trsvr.problems.rows import DenseRows, Rows, SparseRows
 
 _log = logging.getLogger("trsvr")
@@ -40,9 +41,11 @@ def _dense_rows(X: Any) -> tuple[DenseRows, int, int]:
             except (TypeError, ValueError):
                 raise ValueError(f"X must be a matrix of real numbers, got dtype {array.dtype}") from None
         _log.info("X is copied from %s to float64", array.dtype)
+        _check.fits_in_memory(8 * array.size, f"a float64 copy of X ({array.dtype})", "float32 is used without a copy")
         array = array.astype(np.float64)
     if not array.flags.c_contiguous:
         _log.info("X is copied to C order: its rows are not contiguous")
+        _check.fits_in_memory(array.nbytes, "a copy of X in C order", "an array whose rows are contiguous needs none")
         array = np.ascontiguousarray(array)
     elif not array.flags.aligned:
         array = array.copy()
@@ -56,6 +59,9 @@ def _sparse_rows(X: Any) -> tuple[SparseRows, int, int]:
         raise ValueError(f"X must be a matrix of real numbers, got dtype {X.dtype}")
     if X.format != "csr":
         _log.info("X is copied from %s to CSR", X.format)
+        _check.fits_in_memory(
+            X.nnz * (X.dtype.itemsize + 8), f"X as CSR ({X.format} now)", "CSR is used without a copy"
+        )
         X = X.tocsr()
     if not X.has_canonical_format:
         _log.info("X is copied: its column indices are unsorted or repeated")

@@ -50,6 +50,17 @@ class OutputView:
         self._weights = self._probabilities = None
         return self.problem.value_and_gradient(x)
 
+    def record(self) -> dict[str, Vector]:
+        """What the view knows, for a checkpoint: its point, from which the rest follows."""
+        return {"x": self.x}
+
+    def restore(self, record: dict[str, Vector]) -> None:
+        """Take over such a record."""
+        if record["x"].shape != self.x.shape:
+            raise ValueError(f"x must have {self.d} numbers, got shape {record['x'].shape}")
+        self.x = record["x"].copy()
+        self._weights = self._probabilities = None
+
     def _known(self) -> NDArray[np.float64]:
         """The probabilities π of every row."""
         if self._probabilities is None:

@@ -16,6 +16,27 @@ from trsvr.problems.protocol import FiniteSum
 from trsvr.problems.rows import Vector
 
 
+class NotFinite(ArithmeticError):
+    """A function of the user's has returned NaN at a finite point."""
+
+    @classmethod
+    def refuse(cls, call: str, answer: Any, x: Vector, indices: Indices | None = None) -> None:
+        """Raise if there is NaN in the answer, and none in x: says which call, on which rows."""
+        numbers = np.atleast_1d(answer)
+        if not np.isnan(numbers).any() or not np.isfinite(x).all():
+            return
+        place = int(np.flatnonzero(np.isnan(numbers))[0])
+        where = f" at position {place}" if np.ndim(answer) else ""
+        rows = "" if indices is None else f" for {_listed(indices)}"
+        raise cls(f"{call} returned NaN{where}{rows}")
+
+
+def _listed(indices: Indices) -> str:
+    """Rows for a message: not too many."""
+    shown = ", ".join(str(i) for i in indices[:8])
+    return f"the rows {shown}" + (f", … ({len(indices)} in all)" if len(indices) > 8 else "")
+
+
 class PlainKernels:
     """In-place batch operations over a `FiniteSum`."""
 
@@ -33,7 +54,9 @@ class PlainKernels:
         """Nothing to do: the memory is not ours."""
 
     def _gradient(self, x: Vector, batch: Indices) -> Vector:
-        return np.asarray(self.problem.batch_gradient(x, batch), dtype=np.float64)
+        gradient = np.asarray(self.problem.batch_gradient(x, batch), dtype=np.float64)
+        NotFinite.refuse("batch_gradient", gradient, x, batch)
+        return gradient
 
     def batch_gradient(self, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
         """Mean gradient of the batch at x."""
@@ -50,6 +73,7 @@ class PlainKernels:
     def hessian_product(self, x: Vector, batch: Indices, margins: Vector, v: Vector, out: Vector) -> float:
         """Mean Hessian of the batch at x, times v; returns vᵀHv."""
         product: Any = self.problem.hessian_product(x, batch, v)  # type: ignore[attr-defined]  # optional member
+        NotFinite.refuse("hessian_product", product, x, batch)
         out[:] = product
         return dot(v, out)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from trsvr.problems.curvature import CurvatureView
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import EpochReport, EpochRows, State
+from trsvr.solvers.base import EpochReport, EpochRows, State, record_of, restore_to
 
 NORMS = ("auto", "dense", "diagonal", "identity")
 
@@ -96,6 +96,17 @@ class _Work:
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
+
+    # Built anew by every outer iteration; all other fields are recorded in checkpoints.
+    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model")
+
+    def record(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+        return record_of(self, self.rebuilt)
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over such a record."""
+        restore_to(self, record, self.rebuilt)
 
     def swap_views(self) -> None:
         """The trial point becomes the reference."""

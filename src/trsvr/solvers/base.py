@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trsvr import _check
 from trsvr._compile import compiled_for, is_record
@@ -19,8 +20,11 @@ from trsvr.problems.protocol import FiniteSum
 class EpochRows(Protocol):
     """The random rows of one epoch, from the loop."""
 
-    def slices(self, batch_size: int, steps: int) -> Iterator[Indices]:
-        """Indices of ``steps`` batches, in slices of whole batches that are short enough to interrupt between."""
+    def slices(self, batch_size: int, steps: int, at_once: int | None = None) -> Iterator[Indices]:
+        """Indices of ``steps`` batches, in slices of whole batches that are short enough to interrupt between.
+
+        ``at_once`` fixes the number of batches in a slice, where results depend on it; else it follows the clock.
+        """
 
     def random(self) -> np.random.Generator:
         """The epoch's random numbers, for methods that draw otherwise."""
@@ -42,7 +46,9 @@ class State:
     scalars : dict
         Numbers of the solver's own.
     work
-        Scratch; not part of the state.
+        Scratch, not part of the state, unless it has ``record()`` and ``restore(record)``: then those are.
+    kept : bool
+        Whether this run writes checkpoints; a solver that must remember more for that does so then.
     """
 
     x: Vector
@@ -51,11 +57,82 @@ class State:
     gradient: Vector = field(default_factory=lambda: np.empty(0))
     scalars: dict[str, float] = field(default_factory=dict)
     work: Any = field(default=None, repr=False)
+    kept: bool = False
 
     def record(self) -> dict[str, Any]:
-        """Everything that a later process needs to go on, as a flat record."""
-        arrays = {f"memory.{name}": array for name, array in self.memory._asdict().items()}
-        return {"x": self.x, "value": self.value, "gradient": self.gradient, **arrays, **self.scalars}
+        """Everything that a later process needs to go on, as a flat record of arrays and numbers."""
+        parts = {"memory": self.memory._asdict(), "scalars": self.scalars}
+        if hasattr(self.work, "record"):
+            parts["work"] = self.work.record()
+        inner = {f"{part}.{name}": entry for part, entries in parts.items() for name, entry in entries.items()}
+        return {"x": self.x, "value": self.value, "gradient": self.gradient, **inner}
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over a record of the same solver on the same problem; raises ValueError if it does not fit."""
+        put_into(self.x, record["x"], "x")
+        gradient = np.zeros(self.x.size)
+        put_into(gradient, record["gradient"], "gradient")
+        self.value, self.gradient = float(record["value"]), gradient
+        for name, entry in self.memory._asdict().items():
+            if isinstance(entry, np.ndarray):
+                put_into(entry, record[f"memory.{name}"], f"memory.{name}")
+            elif entry != record[f"memory.{name}"]:
+                raise ValueError(f"memory.{name} is {record[f'memory.{name}']}, expected {entry}")
+        self.scalars.update({name: float(entry) for name, entry in within("scalars", record).items()})
+        if hasattr(self.work, "restore"):
+            self.work.restore(within("work", record))
+
+
+def within(part: str, record: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a record whose names begin with ``part.``, without that."""
+    return {name.removeprefix(f"{part}."): entry for name, entry in record.items() if name.startswith(f"{part}.")}
+
+
+def put_into(array: NDArray[Any], entry: Any, name: str) -> None:
+    """Copy a recorded array into one of the same type and shape."""
+    if not isinstance(entry, np.ndarray) or entry.shape != array.shape or entry.dtype != array.dtype:
+        got = f"{entry.dtype} of shape {entry.shape}" if isinstance(entry, np.ndarray) else repr(entry)
+        raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}, got {got}")
+    array[...] = entry
+
+
+def record_of(work: Any, rebuilt: Iterable[str]) -> dict[str, Any]:
+    """The fields of a dataclass as a flat record, except those that every epoch builds anew.
+
+    A field may be None, a number, an array, a dict of those, or have a record of its own. Any other kind raises
+    TypeError: it would be lost in a checkpoint.
+    """
+    found: dict[str, Any] = {}
+
+    def add(name: str, entry: Any) -> None:
+        if hasattr(entry, "record"):
+            entry = entry.record()
+        if isinstance(entry, dict):
+            for inner, value in entry.items():
+                add(f"{name}.{inner}", value)
+        elif isinstance(entry, bool | int | float | np.ndarray | np.number):
+            found[name] = entry
+        elif entry is not None:
+            raise TypeError(f"{name}: {type(entry).__name__} is neither recorded nor built anew by every epoch")
+
+    for known in fields(work):
+        if known.name not in rebuilt:
+            add(known.name, getattr(work, known.name))
+    return found
+
+
+def restore_to(work: Any, record: dict[str, Any], rebuilt: Iterable[str]) -> None:
+    """Put a record of `record_of` back into the fields of a fresh dataclass."""
+    for known in fields(work):
+        if known.name in rebuilt:
+            continue
+        present, inner = getattr(work, known.name), within(known.name, record)
+        if hasattr(present, "restore"):
+            present.restore(inner)
+        elif isinstance(present, dict):
+            present.update(inner)
+        else:
+            setattr(work, known.name, record.get(known.name))
 
 
 @dataclass
@@ -83,6 +160,9 @@ class Solver(Protocol):
     may go back to where the epoch began; ``evaluate(problem, state)``, if it keeps more of a full pass than value and
     gradient; or ``drive(problem, state, report_epoch)``, if its loop is not ours. It may say in the state's scalars
     what it knows of convergence: ``expected_decrease`` of f, and ``at_floor`` when values no longer tell points apart.
+
+    What changes from epoch to epoch is in the state's x, memory and scalars, or in a ``work`` that has a record: only
+    that is in a checkpoint.
     """
 
     @property

@@ -28,6 +28,8 @@ from trsvr.problems.rows import SparseRows
 _TABLED = 4096
 # Rows ahead of the one at work that are asked for: they lie anywhere in memory.
 _AHEAD = 4
+# Nonzeros that a slice of steps works on.
+_ENTRIES_AT_ONCE = 2**21
 
 
 @record
@@ -59,6 +61,16 @@ def applies(kernels: Any, batch_size: int, step: float) -> bool:
         return False
     per_row = kernels.rows.data.size / max(1, kernels.labels.size)
     return bool(4 * batch_size * per_row < kernels.columns)
+
+
+def steps_at_once(kernels: Any, batch_size: int) -> int:
+    """Steps between two times that all coordinates are brought up to date.
+
+    A function of the problem alone: the clock must not decide where numbers are rounded. They take some hundredths of a
+    second, and more than bringing d coordinates up to date.
+    """
+    per_row = max(1.0, kernels.rows.data.size / max(1, kernels.labels.size))
+    return max(1, int(max(_ENTRIES_AT_ONCE, kernels.columns) / (batch_size * per_row)))
 
 
 @jitable

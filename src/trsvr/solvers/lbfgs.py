@@ -2,12 +2,16 @@
 
 SciPy runs its own loop; after every iteration it reports here, so that the trace, the counts, the limits and the
 callbacks are those of every other solver. An epoch is one iteration; each evaluation of the line search counts N.
+
+SciPy cannot be stopped and continued later. So a run that writes checkpoints remembers the values and gradients that
+SciPy was given; a later process hands them to it again, without touching the data, and goes on from there.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,61 @@ from trsvr._vectors import Vector
 from trsvr.parts.gradients import NoMemory
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State
+
+
+@dataclass
+class _History:
+    """What SciPy was told so far, and at which points."""
+
+    start: Vector | None = None
+    points: list[bytes] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    gradients: list[Vector] = field(default_factory=list)
+    iterations: int = 0
+
+    def add(self, x: Vector, value: float, gradient: Vector) -> None:
+        self.points.append(_mark(x))
+        self.values.append(value)
+        self.gradients.append(gradient.copy())
+
+    def told(self, number: int, x: Vector) -> tuple[float, Vector]:
+        """The answer that evaluation ``number`` was given, which must have been at x."""
+        if self.points[number] != _mark(x):
+            raise ValueError(
+                "SciPy's L-BFGS-B takes other steps than when the checkpoint was written (is it another version?), "
+                "so this run cannot be continued"
+            )
+        return self.values[number], self.gradients[number]
+
+    def record(self) -> dict[str, Any]:
+        if self.start is None:
+            return {"iterations": 0}
+        size = sum(gradient.nbytes for gradient in self.gradients)
+        _check.fits_in_memory(size, f"{len(self.gradients)} gradients that L-BFGS must keep", "no checkpoint is made")
+        return {
+            "start": self.start,
+            "points": np.frombuffer(b"".join(self.points), dtype=np.uint8).reshape(-1, _MARK_BYTES),
+            "values": np.array(self.values),
+            "gradients": np.array(self.gradients),
+            "iterations": self.iterations,
+        }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        self.iterations = int(record["iterations"])
+        if "start" in record:
+            self.start = record["start"]
+            self.points = [bytes(mark) for mark in record["points"]]
+            self.values = record["values"].tolist()
+            self.gradients = list(record["gradients"])
+            if not len(self.points) == len(self.values) == len(self.gradients):
+                raise ValueError("the evaluations of L-BFGS are not complete")
+
+
+_MARK_BYTES = 16
+
+
+def _mark(x: Vector) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=_MARK_BYTES).digest()
 
 
 @dataclass(frozen=True)
@@ -47,7 +106,7 @@ class LBFGS:
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first iteration."""
-        return State(x=x, memory=NoMemory())
+        return State(x=x, memory=NoMemory(), work=_History())
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """Not used: SciPy has its own loop, see `drive`."""
@@ -57,27 +116,40 @@ class LBFGS:
         """Run to the end; ``report_epoch`` says after every iteration whether to stop."""
         import scipy.optimize  # takes longer to import than the rest of this package
 
-        evaluations = 0
+        history: _History = state.work
+        replayed = len(history.points)
+        evaluations = total = iterations = 0
         stopped_by_user: StopIteration | None = None
-        known: dict[str, Any] = {"x": state.x.copy(), "value": state.value, "gradient": state.gradient}
+        known: dict[str, Any] = {}
 
         def evaluate(x: Vector) -> tuple[float, Vector]:
-            nonlocal evaluations
-            if not np.array_equal(x, known["x"]):
-                evaluations += 1
-                value, gradient = problem.value_and_gradient(x)
-                known.update(x=x.copy(), value=value, gradient=gradient)
-            return known["value"], known["gradient"].copy()
+            nonlocal evaluations, total
+            if known and np.array_equal(x, known["x"]):
+                return known["value"], known["gradient"].copy()
+            evaluations += 1
+            if total < replayed:
+                value, gradient = history.told(total, x)
+            else:
+                value, gradient = (state.value, state.gradient) if total == 0 else problem.value_and_gradient(x)
+                if state.kept:
+                    history.add(x, value, gradient)
+            total += 1
+            known.update(x=x.copy(), value=value, gradient=gradient)
+            return value, gradient.copy()
 
         def after_iteration(intermediate_result: Any) -> None:
-            nonlocal evaluations, stopped_by_user
+            nonlocal evaluations, iterations, stopped_by_user
             count, evaluations = evaluations, 0
             evaluate(intermediate_result.x)
+            evaluations = 0
+            iterations += 1
+            if iterations <= history.iterations:
+                return  # reported by the process that was interrupted
+            history.iterations = iterations
             state.x[:] = known["x"]
             state.value, state.gradient = known["value"], known["gradient"]
             report = EpochReport(steps=1, gradient_evaluations=count * problem.n_samples, inner_steps=1)
             report.batch_size = problem.n_samples
-            evaluations = 0
             try:
                 ends = report_epoch(report)
             except StopIteration as stop:  # SciPy would take the user's exception for ours
@@ -86,9 +158,14 @@ class LBFGS:
             if ends:
                 raise StopIteration
 
+        start = state.x.copy() if history.start is None else history.start
+        if state.kept:
+            history.start = start
+        evaluate(start)
+        evaluations = 0  # the value and gradient at the start are the loop's
         scipy.optimize.minimize(
             evaluate,
-            state.x.copy(),
+            start.copy(),
             jac=True,
             method="L-BFGS-B",
             callback=after_iteration,

@@ -118,7 +118,7 @@ class TrustRegion:
             x=state.x.copy(),
             value=state.value,
             gradient=state.gradient,
-            predicted=-0.5 * float(work.step @ (state.gradient + work.residual)),
+            predicted=-0.5 * (dot(work.step, state.gradient) + dot(work.step, work.residual)),
             on_boundary=reason in (Exit.BOUNDARY, Exit.NEGATIVE_CURVATURE),
         )
         state.x += work.step

@@ -1,0 +1,112 @@
+"""What a run is to do, and whether a checkpoint belongs to it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check, _threads
+from trsvr._vectors import Vector
+from trsvr._version import __version__
+from trsvr.engine import fingerprint
+from trsvr.engine.checkpoint import CheckpointError, Content
+from trsvr.engine.keeper import difference
+from trsvr.engine.stopping import GradientTest, Limits
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import Solver
+
+_log = logging.getLogger("trsvr")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is to do; checked."""
+
+    problem: FiniteSum
+    solver: Solver
+    start: Vector
+    limits: Limits
+    test: GradientTest
+    seed: int
+    trace_every: int
+    threads: int | None
+
+    def about(self, note: Content | None) -> Content:
+        """What a checkpoint says of it."""
+        with _threads.limit(self.threads):
+            print_of_problem = fingerprint.of_problem(self.problem)
+        return {
+            "configuration": {
+                "solver": fingerprint.of_solver(self.solver),
+                "limits": asdict(self.limits),
+                "tol": fingerprint.of_solver(self.test.tol),
+                "seed": self.seed,
+                "trace_every": self.trace_every,
+            },
+            "start": self.start,
+            "fingerprint": print_of_problem,
+            "note": note,
+        }
+
+
+def plan_from(path: Path, content: Content, problem: Any, solver: Any, threads: int | None) -> Plan:
+    """The plan of a run, from its checkpoint."""
+    try:
+        kept = content["configuration"]
+        made = fingerprint.solver_from(kept["solver"]) if solver is None else solver
+        if made is None:
+            raise ValueError(f"checkpoint {path}: its solver contains {kept['solver']['class']}; pass it as solver=…")
+        return Plan(
+            problem,
+            made,
+            checked_start(problem, made, content["start"]),
+            Limits.checked(**kept["limits"]),
+            GradientTest(fingerprint.solver_from(kept["tol"])),
+            _check.whole("seed", kept["seed"], at_least=0),
+            _check.whole("trace_every", kept["trace_every"]),
+            None if threads is None else _check.whole("threads", threads),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not a whole checkpoint: {error!r}") from None
+
+
+def refuse_another_run(path: Path, content: Content, about: Content, except_limits: bool = False) -> None:
+    """Raise CheckpointError unless a checkpoint belongs to this problem and configuration."""
+    if content.get("fingerprint") != about["fingerprint"]:
+        raise CheckpointError(
+            f"the checkpoint {path} belongs to another problem: data, loss, regulariser or weights differ. "
+            "Choose another file, or remove it to begin anew"
+        )
+    kept, wanted = dict(content.get("configuration") or {}), dict(about["configuration"])
+    if except_limits:
+        kept.pop("limits", None), wanted.pop("limits")
+    found = difference(kept, wanted)
+    if found is None and not np.array_equal(content.get("start"), about["start"]):  # type: ignore[arg-type]
+        found = "x0 is another one"
+    if found is not None:
+        raise CheckpointError(
+            f"the checkpoint {path} belongs to a run with another configuration: {found}. "
+            "trsvr.resume continues it, also with new limits; choose another file, or remove it, to begin anew"
+        )
+    if content.get("trsvr") != __version__:
+        _log.warning(
+            "%s was written by trsvr %s; this is %s: the run goes on, but its last digits may differ",
+            *(path, content.get("trsvr"), __version__),
+        )
+
+
+def checked_start(problem: Any, solver: Any, x0: Any) -> Vector:
+    """The starting point, after a look at problem and solver themselves."""
+    if not isinstance(problem, FiniteSum):
+        needed = ("n_samples", "n_parameters", "value_and_gradient", "batch_gradient", "gather")
+        lacking = ", ".join(name for name in needed if not hasattr(problem, name))
+        raise ValueError(f"problem must be a finite sum (trsvr.problems); {type(problem).__name__} lacks {lacking}")
+    if isinstance(solver, type) or not all(hasattr(solver, name) for name in ("init", "epoch", "check")):
+        raise ValueError(f"solver must be a solver such as trsvr.TRSVR(), got {solver!r}")
+    if x0 is None:
+        return np.zeros(problem.n_parameters)
+    return _check.vector("x0", x0, problem.n_parameters)

@@ -1,0 +1,79 @@
+"""``trsvr solve --checkpoint`` and ``trsvr resume``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+from command import assert_one_line, start, trsvr
+
+LONG = ("--method", "svrg", "--tol", "none", "--epochs", "3000")
+
+
+def test_killed_and_resumed(files, tmp_path):
+    """kill -9 in the middle; the result has the bits of the run that was left alone."""
+    whole = trsvr("solve", files / "data.svm", *LONG, "--out", "whole", folder=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    process = start(
+        "solve", files / "data.svm", *LONG, "--checkpoint", "run.ckpt", "--checkpoint-every", "1", folder=tmp_path
+    )
+    try:
+        deadline = time.monotonic() + 100
+        while not (tmp_path / "run.ckpt.previous").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    done = trsvr("resume", "run.ckpt", "--out", "resumed", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["epochs"], told["status"], told["method"]) == (3000, "epoch_limit", "svrg")
+    with np.load(tmp_path / "whole" / "result.npz") as one, np.load(tmp_path / "resumed" / "result.npz") as other:
+        assert np.array_equal(one["x"], other["x"])
+    again = trsvr("resume", "run.ckpt", folder=tmp_path)
+    assert again.returncode == 0
+    assert "epoch limit reached" in again.stdout
+
+
+def test_terminated(files, tmp_path):
+    """SIGTERM: the best point and the checkpoint are written, and the exit status says so."""
+    process = start(
+        *("solve", files / "data.svm", "--tol", "none", "--epochs", "100000000", "--method", "svrg"),
+        *("--checkpoint", "run.ckpt", "--checkpoint-every", "1h", "--out", "o"),
+        folder=tmp_path,
+    )
+    try:
+        deadline = time.monotonic() + 100
+        while not (tmp_path / "run.ckpt").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.2)
+        os.kill(process.pid, signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert b"by SIGTERM" in b" ".join(out.split())
+    assert json.loads((tmp_path / "o" / "result.json").read_text(encoding="utf-8"))["status"] == "interrupted"
+    assert json.loads((tmp_path / "o" / "result.json").read_text(encoding="utf-8"))["epochs"] > 1
+
+
+def test_refusals(files, tmp_path):
+    assert_one_line(trsvr("resume", "none.ckpt", folder=tmp_path), "there is no checkpoint")
+    solve = ("solve", files / "data.svm", "--epochs", "2", "--checkpoint", "run.ckpt")
+    trsvr(*solve, folder=tmp_path)
+    assert_one_line(trsvr(*solve, "--seed", "3", folder=tmp_path), "another configuration", "seed was 0, is 3")
+    assert_one_line(trsvr(*solve, "--l2", "3", folder=tmp_path), "another problem")
+    moved = trsvr("resume", "run.ckpt", "--data", files / "data.csv", folder=tmp_path)
+    assert_one_line(moved, "data.csv")
+    path = tmp_path / "run.ckpt"
+    path.write_bytes(path.read_bytes()[:-3])
+    (tmp_path / "run.ckpt.previous").unlink()
+    assert_one_line(trsvr("resume", "run.ckpt", folder=tmp_path), "run.ckpt is damaged")
+    every = trsvr("solve", files / "data.svm", "--checkpoint-every", "3", folder=tmp_path)
+    assert_one_line(every, "--checkpoint-every needs --checkpoint")

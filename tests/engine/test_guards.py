@@ -1,0 +1,156 @@
+"""Numerical trouble ends in a status that names it, at the best point; never in a silent NaN or an endless run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trsvr
+from trsvr import Status
+from trsvr.parts.norms import DenseNorm
+from trsvr.problems import FunctionProblem
+
+A = np.random.default_rng(0).normal(size=(60, 4))
+B = A @ np.ones(4)
+
+
+def gradient(x, i):
+    return A[i].T @ (A[i] @ x - B[i]) / len(i)
+
+
+def value(x, i):
+    return 0.5 * np.mean((A[i] @ x - B[i]) ** 2)
+
+
+def product(x, i, v):
+    return A[i].T @ (A[i] @ v) / len(i)
+
+
+SOLVERS = [
+    trsvr.TRSVR(),
+    trsvr.TRSVR(alpha=0.3, batch_size=5, inner_steps=10),
+    trsvr.TRSVR(alpha=0.3, batch_size=5, inner_steps=10, hessian="exact"),
+    trsvr.SVRG(step=0.05, batch_size=5, inner_steps=20),
+    trsvr.SAGA(step=0.02),
+    trsvr.SARAH(step=0.05, batch_size=5, inner_steps=20),
+    trsvr.SGD(step=0.01),
+    trsvr.Adam(step=0.01),
+    trsvr.TRish(),
+    trsvr.TrustRegion(),
+    trsvr.LBFGS(),
+]
+each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+
+
+def poisoned(function, after):
+    """The function, with NaN from a certain call on."""
+    calls = []
+
+    def call(x, i, *more):
+        calls.append(1)
+        answer = function(x, i, *more)
+        return answer * np.nan if len(calls) > after else answer
+
+    return call
+
+
+@each_solver
+@pytest.mark.parametrize("after", [0, 1, 7])
+def test_a_gradient_that_becomes_nan_is_named_with_its_rows(solver, after):
+    problem = FunctionProblem(60, 4, poisoned(gradient, after), value, product)
+    result = trsvr.minimize(problem, solver, max_epochs=50, tol=None)
+    assert result.status is Status.NOT_FINITE, result.message
+    assert "gradient returned NaN at position 0 for the rows" in result.message
+    assert not result.success
+    assert np.isfinite(result.x).all()
+    if after:
+        assert np.isfinite(result.value)
+
+
+@each_solver
+def test_a_value_that_is_nan_is_named(solver):
+    problem = FunctionProblem(60, 4, gradient, poisoned(value, 1), product)
+    result = trsvr.minimize(problem, solver, max_epochs=50, tol=None)
+    assert result.status is Status.NOT_FINITE, result.message
+    assert "value returned NaN for the rows 0, 1, 2, 3, 4, 5, 6, 7, … (60 in all) in epoch 1" in result.message
+    assert (result.x == 0).all()
+
+
+@pytest.mark.parametrize("solver", [SOLVERS[0], SOLVERS[2], trsvr.TrustRegion()], ids=["adaptive", "exact", "classic"])
+def test_a_product_that_is_nan_is_named(solver):
+    problem = FunctionProblem(60, 4, gradient, value, poisoned(product, 2))
+    result = trsvr.minimize(problem, solver, max_epochs=50, tol=None)
+    assert result.status is Status.NOT_FINITE
+    assert "hessian_product returned NaN" in result.message
+
+
+def test_a_problem_of_the_users_own_class():
+    class Mine:
+        n_samples, n_parameters = 60, 4
+
+        def value_and_gradient(self, x):
+            return value(x, slice(None)), self.batch_gradient(x, np.arange(60))
+
+        def batch_gradient(self, x, i):
+            return np.full(4, np.nan) if len(i) == 5 and 17 in i else gradient(x, i)
+
+        def gather(self, i):
+            raise NotImplementedError
+
+    result = trsvr.minimize(Mine(), trsvr.SVRG(step=0.01, batch_size=5, inner_steps=20))
+    assert result.status is Status.NOT_FINITE
+    assert "batch_gradient returned NaN" in result.message
+    assert "17" in result.message.split("rows")[1]
+
+
+@each_solver
+def test_a_gradient_of_zero_ends_the_run(solver):
+    flat = FunctionProblem(60, 4, lambda x, i: np.zeros(4), lambda x, i: 1.0, lambda x, i, v: np.zeros(4))
+    result = trsvr.minimize(flat, solver, max_epochs=3)
+    assert (result.status, result.epochs) == (Status.CONVERGED, 0)
+    result = trsvr.minimize(flat, solver, max_epochs=3, tol=None)  # no wish to stop: nothing happens, three times
+    assert result.status in (Status.EPOCH_LIMIT, Status.ROUNDING_FLOOR)
+    assert (result.x == 0).all()
+
+
+@pytest.mark.parametrize("solver", [trsvr.TRSVR(), trsvr.TrustRegion(), trsvr.LBFGS()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("start", [None, np.full(4, 3.0)])
+def test_a_gradient_of_the_wrong_sign_is_not_called_the_rounding_floor(solver, start):
+    """No step along −g lowers the value: α, radius and line search collapse, and the reason is told."""
+    wrong = FunctionProblem(60, 4, lambda x, i: -gradient(x, i), value, product)
+    result = trsvr.minimize(wrong, solver, x0=start, max_epochs=3000)
+    assert result.status is Status.NO_PROGRESS, result.message
+    assert "values and gradients disagree" in result.message
+    assert not result.success
+    assert result.epochs < 2000
+
+
+def test_steps_that_are_too_short_are_not_called_the_rounding_floor(convex):
+    result = trsvr.minimize(convex[0], trsvr.SVRG(step=1e-30, batch_size=20, inner_steps=5))
+    assert result.status is Status.NO_PROGRESS
+    assert "steps are too short" in result.message
+
+
+@pytest.mark.parametrize("solver", [trsvr.SVRG(step=1e3, batch_size=5), trsvr.SGD(step=1e6), trsvr.Adam(step=1e200)])
+def test_overflow_of_the_loss_is_divergence_at_the_best_point(solver):
+    problem = trsvr.problems.LinearModel(A, B, trsvr.problems.Squared(), trsvr.problems.L2(0.0))
+    result = trsvr.minimize(problem, solver, max_epochs=200)
+    assert result.status is Status.DIVERGED
+    assert np.isfinite(result.x).all()
+    assert np.isfinite(result.value)
+
+
+def test_curvature_that_overflows_is_refused_and_not_factored_for_ever():
+    with pytest.raises(FloatingPointError, match="scale the columns"):
+        DenseNorm(np.full((2, 2), np.inf), np.zeros(2))
+    with pytest.raises(FloatingPointError, match="scale the columns"):
+        DenseNorm(np.eye(2), np.array([np.nan, 1.0]))
+
+
+@each_solver
+@pytest.mark.parametrize("threads", [2, 4])
+def test_the_same_bits_on_any_number_of_threads(convex, solver, threads):
+    one = trsvr.minimize(convex[0], solver, max_epochs=4, threads=1)
+    other = trsvr.minimize(convex[0], solver, max_epochs=4, threads=threads)
+    assert np.array_equal(one.x, other.x)
+    assert one.trace.drop(columns="seconds").equals(other.trace.drop(columns="seconds"))

@@ -1,0 +1,247 @@
+"""SIGINT and SIGTERM: within half a second, without the epoch that was under way, with everything else kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import trsvr
+from trsvr import Status, _threads
+from trsvr.engine.signals import Interrupted, Stop
+from trsvr.problems import FunctionProblem
+
+PRELUDE = """
+import os, signal, sys, threading, time
+import numpy as np, trsvr
+signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the parent ignores it
+rng = np.random.default_rng(0)
+"""
+
+#: One step on all rows with hundreds of products inside: minutes of one compiled call.
+ONE_LONG_STEP = """
+X = rng.normal(size=(400_000, 60))
+problem = trsvr.problems.logistic(X, X[:, 0] + rng.normal(size=400_000) > 0, l2=1e-9)
+solver = trsvr.TRSVR(alpha=1e9, batch_size=400_000, inner_steps=1000, hessian="exact")
+"""
+
+#: A factorisation and the sums for it.
+ONE_LONG_MATRIX = """
+X = rng.normal(size=(30_000, 900))
+problem = trsvr.problems.logistic(X, X[:, 0] + rng.normal(size=30_000) > 0, l2=1e-9)
+solver = trsvr.TRSVR(norm="dense")
+"""
+
+RUNNING = """
+problem.warm_up()
+solver.init(problem, np.zeros(problem.n_parameters))
+for attempt in range(3):
+    begun = []
+    def watch(result):
+        if not begun:
+            begun.append(print("started", flush=True))
+    result = trsvr.minimize(problem, solver, max_epochs=None, max_seconds=100, tol=None, callback=watch)
+    print(result.status.name, result.message, flush=True)
+os._exit(0)  # the call that is still under way is of no interest
+"""
+
+#: Nothing is compiled yet, and nothing can be taken from the disk.
+COMPILING = """
+class Mine(__import__("typing").NamedTuple):
+    def value(self, margin, label):
+        return 0.5 * (margin - label) ** 2
+    def slope(self, margin, label):
+        return margin - label
+    def curvature(self, margin, label):
+        return 1.0
+for attempt in range(3):
+    kind = type("Mine", (Mine,), dict(vars(Mine)))  # another class: compiled anew
+    X = rng.normal(size=(50, 3))
+    problem = trsvr.problems.LinearModel(X, X[:, 0], Mine(), trsvr.problems.L2(0.1 + attempt))
+    print("started", flush=True)
+    result = trsvr.minimize(problem, trsvr.SVRG(step=1e-3), max_epochs=10**9, tol=None)
+    print(result.status.name, result.message, (result.x == 0).all(), flush=True)
+os._exit(0)
+"""
+
+
+def delays_of(script, number, wait):
+    """Seconds from a signal to the answer, three times."""
+    child = subprocess.Popen([sys.executable, "-c", PRELUDE + script], stdout=subprocess.PIPE, text=True)
+    delays = []
+    try:
+        for _ in range(3):
+            assert child.stdout.readline() == "started\n"
+            time.sleep(wait)
+            begun = time.perf_counter()
+            child.send_signal(number)
+            answer = child.stdout.readline()
+            delays.append(time.perf_counter() - begun)
+            assert answer.startswith("INTERRUPTED interrupted: this is the best point so far (by SIG"), answer
+            assert signal.Signals(number).name in answer
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    return delays
+
+
+# The best of three, since the machine may be busy with something else.
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("build", [ONE_LONG_STEP, ONE_LONG_MATRIX], ids=["one step", "one matrix"])
+def test_even_where_one_compiled_call_lasts_long(build, number):
+    assert min(delays_of(build + RUNNING, number, 0.7)) < 0.5
+
+
+def test_also_while_it_compiles():
+    assert min(delays_of(COMPILING, signal.SIGTERM, 0.3)) < 0.5
+
+
+# ---------------------------------------------------------------------------------------------------- in this process
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)  # the handler runs between two instructions of this thread
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers():
+    """Python's own, whatever this process was started with."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def counted(stop_at, number):
+    """A problem whose gradient sends a signal in its so-many-th call, and the points that were asked for."""
+    calls = []
+
+    def gradient(x, i):
+        calls.append(x.copy())
+        if len(calls) == stop_at:
+            send(number)
+        return x - 1.0
+
+    return FunctionProblem(40, 3, gradient, lambda x, i: 0.5 * np.sum((x - 1.0) ** 2)), calls
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop_at", [1, 2, 9, 30, 31, 32])
+def test_the_partial_epoch_is_dropped_and_the_rest_is_kept(tmp_path, number, stop_at):
+    solver = trsvr.SVRG(step=0.01, batch_size=4, inner_steps=5)
+    options = {"tol": None, "max_epochs": 12}
+    whole = trsvr.minimize(counted(10**9, number)[0], solver, **options)
+    problem, calls = counted(stop_at + 1, number)  # one call is the fingerprint's
+    path = tmp_path / "run.ckpt"
+    part = trsvr.minimize(problem, solver, checkpoint=path, checkpoint_every=1000, **options)
+    assert part.status is Status.INTERRUPTED
+    assert len(calls) == stop_at + 1  # not one call more
+    assert part.epochs == max(0, (stop_at - 2) // 11)
+    assert len(part.trace) == part.epochs + (stop_at > 1)
+    known = whole.trace["value"].iloc[: part.epochs + 1]
+    assert part.value == known.min() or stop_at == 1
+    if path.exists():
+        resumed = trsvr.resume(path, counted(10**9, number)[0])
+    else:
+        assert stop_at == 1  # nothing has been done yet
+        resumed = trsvr.minimize(counted(10**9, number)[0], solver, checkpoint=path, **options)
+    assert np.array_equal(resumed.x, whole.x)
+    assert resumed.trace.drop(columns="seconds").equals(whole.trace.drop(columns="seconds"))
+
+
+def test_a_function_that_swallows_every_exception_cannot_swallow_the_signal():
+    calls = []
+
+    def gradient(x, i):
+        calls.append(1)
+        if len(calls) == 5:
+            try:
+                send(signal.SIGINT)
+            except BaseException:
+                return x
+        return x - 1.0
+
+    solver = trsvr.SVRG(step=0.01, batch_size=4, inner_steps=3)
+    result = trsvr.minimize(FunctionProblem(40, 3, gradient), solver, tol=None, max_epochs=50)
+    assert result.status is Status.INTERRUPTED
+    assert result.epochs <= 1
+
+
+def test_a_signal_while_the_last_epoch_is_recorded_does_not_undo_the_end(convex, tmp_path):
+    path = tmp_path / "run.ckpt"
+    whole = trsvr.minimize(convex[0])
+
+    def at_the_end(result):
+        if result.epochs == whole.epochs:
+            send(signal.SIGTERM)
+
+    result = trsvr.minimize(convex[0], callback=at_the_end, checkpoint=path)
+    assert result.status is whole.status
+    assert trsvr.resume(path, convex[0]).status is whole.status
+
+
+def recording(stop, signals, done):
+    """Record something while so many signals come."""
+    with stop.listening(), stop.held():
+        for _ in range(signals):
+            send(signal.SIGINT)
+        done.append("recorded")
+
+
+def test_a_signal_waits_while_something_is_recorded():
+    stop, done = Stop(), []
+    with pytest.raises(Interrupted):
+        recording(stop, 1, done)
+    assert done == ["recorded"]
+    assert stop.by == "SIGINT"
+
+
+def test_a_second_signal_does_not_wait():
+    done = []
+    with pytest.raises(Interrupted):
+        recording(Stop(), 2, done)
+    assert done == []
+
+
+def test_handlers_of_the_users_own_stay(convex):
+    caught = []
+    signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
+    try:
+        result = trsvr.minimize(convex[0], callback=lambda result: send(signal.SIGTERM), max_epochs=3)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert result.status is not Status.INTERRUPTED
+    assert set(caught) == {signal.SIGTERM}
+
+
+def test_no_handlers_in_other_threads(convex):
+    found = []
+
+    def work():
+        found.append(trsvr.minimize(convex[0]))
+        found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found[0].success
+    assert found[1] is signal.SIG_DFL
+
+
+def test_handing_over_brings_back_answers_and_errors_in_the_callers_context():
+    with _threads.limit(3):
+        assert _threads.handed_over(lambda: (_threads.current(), threading.current_thread().name)) == (3, "trsvr-epoch")
+    with pytest.raises(ZeroDivisionError):
+        _threads.handed_over(lambda: 1 / 0)
