@@ -1,0 +1,188 @@
+"""``trsvr paper``: the paper's studies run, tuned and reported."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trsvr import _check, _threads
+from trsvr.cli.output import check_folder, show_rows
+from trsvr.experiments import runner as running
+from trsvr.experiments import specification
+from trsvr.experiments.specification import Study
+
+app = typer.Typer(no_args_is_help=True, help="The studies of the TRSVR paper: list, run, tune and report them.")
+
+Studies = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Studies by name (see trsvr paper list), or TOML files; default: all.", metavar="STUDY...", show_default=False
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder for results and report; what is in it is not run again.")]
+Jobs = Annotated[
+    int | None, typer.Option(help="Worker processes; default: the cores this process may use.", show_default=False)
+]
+Seeds = Annotated[
+    int | None, typer.Option(help="Seeds 0, 1, … of each method; default: as the study says.", show_default=False)
+]
+Only = Annotated[
+    str | None,
+    typer.Option(help="Only these data sets or methods, separated by semicolons.", show_default=False),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="A few minutes for everything: fewer epochs, seeds and rows.")]
+Nonconvex = Annotated[
+    bool, typer.Option("--nonconvex", help="The truly nonconvex variant of each study, γ = 10·λ·d, instead.")
+]
+Progress = Annotated[
+    bool | None,
+    typer.Option("--progress/--no-progress", help="Progress on stderr; default: a bar on a terminal, else lines."),
+]
+
+
+@app.command("list")
+def list_studies(studies: Studies = None) -> None:
+    """List the studies, their data sets, methods and budgets."""
+    rows = []
+    for study in _studies(studies):
+        for problem in study.problems:
+            budget = f"{study.epochs} epochs" if study.epochs else f"{study.passes:g} passes"
+            paper = sum(method.role == "paper" for method in problem.methods)
+            rows.append(
+                [
+                    study.name,
+                    problem.data,
+                    f"{len(problem.methods)} ({paper})",
+                    budget,
+                    str(study.seeds),
+                    str(len(problem.methods) * study.seeds),
+                ]
+            )
+    show_rows("Studies", ["study", "data", "methods (the paper's)", "budget", "seeds", "runs"], rows)
+
+
+@app.command()
+def run(
+    studies: Studies = None,
+    out: Out = Path("paper"),
+    jobs: Jobs = None,
+    seeds: Seeds = None,
+    only: Only = None,
+    quick: Quick = False,
+    nonconvex: Nonconvex = False,
+    progress: Progress = None,
+) -> None:
+    """Run studies and write their report.
+
+    Results that are already in --out are not computed again, so a run that was stopped goes on where it was.
+    """
+    begun = time.monotonic()
+    wanted = chosen(_studies(studies), seeds, only, quick, nonconvex)
+    workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
+    check_folder(out)
+    with running.at_work(out), _shown(progress) as report:
+        runner = running.Runner(out, running.in_processes(workers), workers, report)
+        plans = runner.plan(wanted)
+        _tell_missing(plans)
+        running.record(out, plans, quick)
+        executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
+        running.record(out, plans, quick, running.session(begun, executed, workers))
+
+
+# ------------------------------------------------------------------------------------------------------------ helpers
+
+
+def _studies(names: list[str] | None) -> list[Study]:
+    found = [specification.find(name) for name in names or specification.names()]
+    twice = [study.name for study in found]
+    for name in twice:
+        if twice.count(name) > 1:
+            raise ValueError(f"STUDY: {name} is named twice")
+    return found
+
+
+def chosen(
+    studies: list[Study], seeds: int | None, only: str | None, quick: bool, nonconvex: bool
+) -> list[Study]:
+    """The studies as the options want them."""
+    from dataclasses import replace
+
+    if quick:
+        studies = [study.quickly() for study in studies]
+    if nonconvex:
+        studies = [study.nonconvex() for study in studies]
+    if seeds is not None:
+        studies = [replace(study, seeds=_check.whole("--seeds", seeds)) for study in studies]
+    if only is not None:
+        wanted = [name.strip() for name in only.split(";") if name.strip()]
+        known = sorted(set().union(*(study.names() for study in studies)))
+        for name in wanted:
+            _check.one_of("--only", name, known)
+        studies = [study.only(wanted) for study in studies if study.names() & set(wanted)]
+        studies = [study for study in studies if study.problems]
+    return studies
+
+
+def _tell_missing(plans: list[running.Plan]) -> None:
+    told: set[str] = set()
+    for plan in plans:
+        for data, reason in plan.missing.items():
+            if data not in told:
+                told.add(data)
+                print(f"trsvr: {plan.study.name} runs without {data}: {reason}", file=sys.stderr)
+
+
+@contextmanager
+def _shown(wanted: bool | None) -> Iterator[running.Report]:
+    """A bar on a terminal, a line now and then elsewhere, nothing where it is not wanted."""
+    if wanted is False:
+        yield lambda done, total, left, note: None
+        return
+    if not sys.stderr.isatty() and wanted is None:
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        BarColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}  {task.fields[note]}", markup=False),
+        console=Console(stderr=True),
+    )
+    task = bar.add_task("", total=1, left="", note="")
+    with bar:
+        yield lambda done, total, left, note: bar.update(
+            task, completed=done, total=total, left=_left(left), note=note[:60]
+        )
+
+
+class _Lines:
+    """A line whenever ten seconds have gone by, and at the end."""
+
+    every = 10.0
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, done: int, total: int, left: float | None, note: str) -> None:
+        now = time.monotonic()
+        if now - self.last >= self.every or done == total:
+            self.last = now
+            print(f"trsvr: {done} of {total} done{_left(left, ', ')}  {note}".rstrip(), file=sys.stderr, flush=True)
+
+
+def _left(seconds: float | None, before: str = "") -> str:
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{before}{seconds:.0f} s left"
+    return f"{before}{seconds / 60:.0f} min left"
