@@ -14,7 +14,7 @@ import typer
 from trsvr import _check, _threads
 from trsvr.cli.output import check_folder, show_rows
 from trsvr.experiments import runner as running
-from trsvr.experiments import specification
+from trsvr.experiments import specification, tuning
 from trsvr.experiments.specification import Study
 
 app = typer.Typer(no_args_is_help=True, help="The studies of the TRSVR paper: list, run, tune and report them.")
@@ -22,7 +22,9 @@ app = typer.Typer(no_args_is_help=True, help="The studies of the TRSVR paper: li
 Studies = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Studies by name (see trsvr paper list), or TOML files; default: all.", metavar="STUDY...", show_default=False
+        help="Studies by name (see trsvr paper list), or TOML files; default: all.",
+        metavar="STUDY...",
+        show_default=False,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for results and report; what is in it is not run again.")]
@@ -93,6 +95,59 @@ def run(
         running.record(out, plans, quick)
         executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
         running.record(out, plans, quick, running.session(begun, executed, workers))
+    _write_report(out)
+
+
+@app.command()
+def tune(
+    study: Annotated[str, typer.Argument(help="A study by name, or a TOML file.", metavar="STUDY")],
+    out: Out = Path("paper"),
+    jobs: Jobs = None,
+    seeds: Seeds = None,
+    tuning_seeds: Annotated[int, typer.Option(help="Seeds for each point of a grid, none of them the study's.")] = 1,
+    only: Only = None,
+    quick: Quick = False,
+    nonconvex: Nonconvex = False,
+    progress: Progress = None,
+) -> None:
+    """Tune every method of a study on its grid, then run the chosen values on the study's own seeds.
+
+    All methods have the same number of grid points. The paper's values run too, and the report shows both.
+    """
+    begun = time.monotonic()
+    wanted = chosen(_studies([study]), seeds, only, quick, nonconvex)
+    workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
+    _check.whole("--tuning-seeds", tuning_seeds)
+    check_folder(out)
+    with running.at_work(out), _shown(progress) as report:
+        runner = running.Runner(out, running.in_processes(workers), workers, report)
+        plans = runner.plan(wanted)
+        _tell_missing(plans)
+        running.record(out, plans, quick)
+        executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
+        for plan in plans:
+            tuned, more = tuning.tune(runner, plan, tuning_seeds)
+            tuning.remember(out, plan.study.name, tuned)
+            executed += more
+        running.record(out, plans, quick, running.session(begun, executed, workers))
+    _write_report(out)
+
+
+@app.command()
+def report(out: Out = Path("paper")) -> None:
+    """Write the report anew from the results that are there."""
+    _write_report(out)
+
+
+def _write_report(folder: Path) -> None:
+    from trsvr.experiments import report as reporting
+    from trsvr.experiments.claims import judge
+    from trsvr.experiments.results import read
+
+    written = reporting.write(folder)
+    rows = [[verdict.claim, verdict.verdict, verdict.says] for verdict in judge(read(folder))]
+    show_rows("The paper's claims", ["claim", "verdict", "what it says"], rows)
+    print(f"Written: {written[0]}, {written[1]} and {len(written) - 2} figures")
 
 
 # ------------------------------------------------------------------------------------------------------------ helpers
@@ -107,9 +162,7 @@ def _studies(names: list[str] | None) -> list[Study]:
     return found
 
 
-def chosen(
-    studies: list[Study], seeds: int | None, only: str | None, quick: bool, nonconvex: bool
-) -> list[Study]:
+def chosen(studies: list[Study], seeds: int | None, only: str | None, quick: bool, nonconvex: bool) -> list[Study]:
     """The studies as the options want them."""
     from dataclasses import replace
 

@@ -86,9 +86,7 @@ class Job:
 def job_of(study: Study, subject: Subject, problem_id: str, method: Method, seed: int) -> Job:
     """The run of one method with one seed."""
     settings = json.dumps(method.settings, sort_keys=True, ensure_ascii=False)
-    return Job(
-        subject, problem_id, method.solver, settings, seed, study.start, study.epochs, study.passes, study.timed
-    )
+    return Job(subject, problem_id, method.solver, settings, seed, study.start, study.epochs, study.passes, study.timed)
 
 
 def jobs_of(study: Study, problem_ids: dict[Subject, str]) -> Iterator[tuple[Subject, Method, Job]]:
@@ -110,7 +108,10 @@ def versions() -> dict[str, str]:
 def code_hash() -> str:
     """Hash of the algorithms' text, without comments, docstrings and layout."""
     package = Path(trsvr.__file__).parent
-    files = [*sorted(package.glob("_*.py")), *(file for room in _ROOMS for file in sorted((package / room).glob("*.py")))]
+    files = [
+        *sorted(package.glob("_*.py")),
+        *(file for room in _ROOMS for file in sorted((package / room).glob("*.py"))),
+    ]
     whole = hashlib.sha256()
     for file in files:
         whole.update(f"{file.relative_to(package).as_posix()}\n{_meaning(file.read_text(encoding='utf-8'))}\n".encode())

@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import scipy
+
 from trsvr import _threads
 from trsvr.datasets.errors import DataNotFoundError
 from trsvr.datasets.libsvm import written_beside
-from trsvr.experiments import jobs as jobs_module
 from trsvr.experiments import references
 from trsvr.experiments.execute import run_job
-from trsvr.experiments.jobs import Job, jobs_of
+from trsvr.experiments.jobs import FORMAT, Job, jobs_of, versions
 from trsvr.experiments.specification import Method, Study
 from trsvr.experiments.subjects import Subject
 
@@ -253,8 +254,8 @@ def machine() -> dict[str, str]:
         "cores": str(_threads.available()),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        **jobs_module.versions(),
-        "scipy": jobs_module.version("scipy"),
+        **versions(),
+        "scipy": scipy.__version__,
     }
 
 
@@ -262,7 +263,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """What ``run.json`` says; an empty record where nothing was run."""
     path = folder / "run.json"
     if not path.exists():
-        return {"format": jobs_module.FORMAT, "studies": {}, "sessions": []}
+        return {"format": FORMAT, "studies": {}, "sessions": []}
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return known
 

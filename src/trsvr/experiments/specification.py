@@ -213,7 +213,9 @@ class Study:
 
 def names() -> list[str]:
     """The studies that come with the package, the paper's first."""
-    return sorted((path.name[: -len(".toml")] for path in _folder().iterdir() if path.name.endswith(".toml")), key=_rank)
+    return sorted(
+        (path.name[: -len(".toml")] for path in _folder().iterdir() if path.name.endswith(".toml")), key=_rank
+    )
 
 
 def _rank(name: str) -> tuple[int, str]:
@@ -374,7 +376,7 @@ def _axes(table: _Table) -> tuple[str, ...]:
 
 
 def _quick(table: _Table) -> dict[str, Any]:
-    found = {key: table.whole(key) for key in ("epochs", "seeds", "rows")}
+    found: dict[str, Any] = {key: table.whole(key) for key in ("epochs", "seeds", "rows")}
     found["passes"] = None if "passes" not in table.tree else table.number("passes", None)
     table.take("passes")
     table.finish()
