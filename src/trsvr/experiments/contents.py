@@ -176,7 +176,8 @@ def settings_text(line: Line) -> str:
         "max_cg": "CG ≤",
     }
     words = {"estimated": "EstH", "identity": "Id"}
-    told = [f"{letters.get(key, key)} {words.get(value, value)}" for key, value in line.settings.items()]
+    order = [*(key for key in letters if key in line.settings), *(key for key in line.settings if key not in letters)]
+    told = [f"{letters.get(key, key)} {words.get(line.settings[key], line.settings[key])}" for key in order]
     return ", ".join(told) or "all by itself"
 
 

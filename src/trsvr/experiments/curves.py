@@ -12,7 +12,7 @@ Vector = NDArray[np.float64]
 
 #: Shares of the seeds that a band spans, and the median between them.
 BAND = (0.2, 0.5, 0.8)
-_HIGHEST = 1e300
+HIGHEST = 1e300
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Band:
 
 def drawable(heights: Vector, floor: float) -> Vector:
     """Numbers that a logarithm can take: not below the floor, not infinite."""
-    return np.clip(np.nan_to_num(heights, nan=_HIGHEST, posinf=_HIGHEST), floor, _HIGHEST)
+    return np.clip(np.nan_to_num(heights, nan=HIGHEST, posinf=HIGHEST), floor, HIGHEST)
 
 
 def band(xs: Sequence[Vector], ys: Sequence[Vector], floor: float, points: int = 400) -> Band:

@@ -132,6 +132,8 @@ def _html_table(table: Table) -> str:
         classes = [] if place in table.words else ["number"]
         if table.head[place] == "verdict" and text in _VERDICTS:
             classes.append(_VERDICTS[text])
+        if table.head[place] == "settings":
+            classes.append("settings")
         return f"<{kind}{_class(' '.join(classes))}>{html.escape(text)}</{kind}>"
 
     head = "".join(cell("th", place, text) for place, text in enumerate(table.head))

@@ -90,9 +90,10 @@ class Line:
         return self.subject.floor if height == "gap" else 1e-40
 
     def final(self, height: str) -> float:
-        """Median at the end of the budget."""
-        ends = [float(y[-1]) if np.isfinite(y[-1]) else np.inf for y in self.ys(height)]
-        return curves.upper_median(ends)
+        """Median at the end of the budget, between two runs on the logarithmic scale; infinite where most diverged."""
+        ends = np.array([y[-1] for y in self.ys(height)])
+        middle = float(10.0 ** np.median(np.log10(curves.drawable(ends, self.floor(height)))))
+        return middle if middle < curves.HIGHEST / 2 else np.inf
 
     def band_at_end(self, height: str) -> tuple[float, float]:
         """20 % and 80 % quantile of the last heights."""

@@ -55,7 +55,7 @@ def in_processes(count: int) -> Mapper:
 
         share = max(1, _threads.available() // count)
         with parallel_config(backend="loky", n_jobs=count, inner_max_num_threads=share):
-            pool = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+            pool = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="1.5*n_jobs")
             yield from pool(delayed(_with_item)(work, item) for item in items)
 
     return mapped

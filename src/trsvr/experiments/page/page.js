@@ -131,6 +131,22 @@
     return marks;
   }
 
+  // Marks on the logarithmic axis: whole decades, or 1, 2, 5 where there are few of them.
+  function powers(low, high) {
+    if (high - low > 4) return steps(low, high, 8).filter((mark) => Number.isInteger(mark));
+    const marks = [];
+    for (let decade = Math.floor(low); decade <= high; decade++) {
+      for (const digit of [1, 2, 5]) marks.push(decade + Math.log10(digit));
+    }
+    const inside = marks.filter((mark) => mark >= low && mark <= high);
+    return inside.length > 1 ? inside : steps(low, high, 6);
+  }
+
+  function powerText(mark) {
+    const [digits, power] = (10 ** mark).toExponential(Math.abs(mark % 1) < 1e-9 || frame.high - frame.low > 0.6 ? 0 : 2).split("e");
+    return `${digits}e${Number(power)}`;
+  }
+
   function draw() {
     shownCurves = visible();
     frame = state.view || fullView(shownCurves);
@@ -144,11 +160,9 @@
       svg.append(shape("text", { x: toX(mark), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" },
         String(Number(mark.toPrecision(6)))));
     }
-    const decades = steps(frame.low, frame.high, 8);
-    for (const mark of decades) {
+    for (const mark of powers(frame.low, frame.high)) {
       svg.append(shape("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: toY(mark), y2: toY(mark), stroke: "#e4e4e4" }));
-      svg.append(shape("text", { x: LEFT - 6, y: toY(mark) + 4, "text-anchor": "end" },
-        Number.isInteger(Number(mark.toFixed(6))) ? `1e${Math.round(mark)}` : (10 ** mark).toExponential(1)));
+      svg.append(shape("text", { x: LEFT - 6, y: toY(mark) + 4, "text-anchor": "end" }, powerText(mark)));
     }
     svg.append(shape("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "xlabel" },
       data.axes[state.axis]));
