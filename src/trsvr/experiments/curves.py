@@ -13,6 +13,7 @@ Vector = NDArray[np.float64]
 #: Shares of the seeds that a band spans, and the median between them.
 BAND = (0.2, 0.5, 0.8)
 HIGHEST = 1e300
+TALLEST = 1e3
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ def drawable(heights: Vector, floor: float) -> Vector:
 def band(xs: Sequence[Vector], ys: Sequence[Vector], floor: float, points: int = 400) -> Band:
     """Median and band of several runs, between their rows on a logarithmic scale.
 
-    It goes as far as half of the runs still go; a run that has ended keeps its last height.
+    It goes as far as half of the runs still go; a run that has ended keeps its last height, and one that diverges is
+    drawn up to `TALLEST` times the first height and no further.
     """
     ends = sorted(float(x[-1]) for x in xs)
     places = np.linspace(0.0, ends[len(ends) // 2], points)
-    heights = [np.interp(places, x, np.log10(drawable(y, floor))) for x, y in zip(xs, ys, strict=True)]
+    top = TALLEST * max(float(drawable(y[:1], floor)[0]) for y in ys)
+    heights = [np.interp(places, x, np.log10(np.minimum(drawable(y, floor), top))) for x, y in zip(xs, ys, strict=True)]
     low, middle, high = 10.0 ** np.quantile(heights, BAND, axis=0)
     return Band(places, low, middle, high)
 

@@ -51,7 +51,10 @@ def in_processes(count: int) -> Mapper:
         return one_by_one
 
     def mapped(work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        from joblib import Parallel, delayed, parallel_config
+        try:
+            from joblib import Parallel, delayed, parallel_config
+        except ImportError:
+            raise ImportError("worker processes need joblib: pip install 'trsvr[paper]', or --jobs 1") from None
 
         share = max(1, _threads.available() // count)
         with parallel_config(backend="loky", n_jobs=count, inner_max_num_threads=share):
