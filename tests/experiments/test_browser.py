@@ -81,7 +81,7 @@ def test_it_opens_without_complaint_and_without_network(browser):
     assert asked
     assert not [message for message in asked if '"url":"http' in message]
     assert "alert" not in browser.title
-    assert "run again" in _one(browser, "h1").text
+    assert _one(browser, "h1").text == "Studies: tiny, tiny-nonconvex"
 
 
 def test_a_name_with_markup_is_only_a_name(page):

@@ -109,7 +109,7 @@ def test_the_command_from_list_to_report(tmp_path):
     said, complaints = process.communicate(timeout=240)
     assert process.returncode == 0, complaints
     assert "3 of 3 done" in complaints
-    assert "The paper's claims" in said
+    assert "Written: paper/report.md, paper/report.html and 2 figures" in said
     assert (tmp_path / "paper" / "report.html").exists()
 
 

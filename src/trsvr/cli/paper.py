@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,7 @@ import typer
 
 from trsvr import _check, _threads
 from trsvr.cli.output import check_folder, show_rows
+from trsvr.datasets.preprocess import PREPROCESS
 from trsvr.experiments import runner as running
 from trsvr.experiments import specification, tuning
 from trsvr.experiments.specification import Study
@@ -41,6 +44,16 @@ Only = Annotated[
 Quick = Annotated[bool, typer.Option("--quick", help="A few minutes for everything: fewer epochs, seeds and rows.")]
 Nonconvex = Annotated[
     bool, typer.Option("--nonconvex", help="The truly nonconvex variant of each study, γ = 10·λ·d, instead.")
+]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        help="How data are prepared: none, standardize, minmax, unit-rows or maxabs; default: as each set asks for.",
+        show_default=False,
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder to look for data sets first.", show_default=False)
 ]
 Progress = Annotated[
     bool | None,
@@ -78,6 +91,8 @@ def run(
     only: Only = None,
     quick: Quick = False,
     nonconvex: Nonconvex = False,
+    preprocess: Preprocess = None,
+    data_dir: DataDir = None,
     progress: Progress = None,
 ) -> None:
     """Run studies and write their report.
@@ -85,7 +100,8 @@ def run(
     Results that are already in --out are not computed again, so a run that was stopped goes on where it was.
     """
     begun = time.monotonic()
-    wanted = chosen(_studies(studies), seeds, only, quick, nonconvex)
+    wanted = chosen(_studies(studies), seeds, only, quick, nonconvex, preprocess)
+    _look_in(data_dir)
     workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
     check_folder(out)
     with running.at_work(out), _shown(progress) as report:
@@ -108,6 +124,8 @@ def tune(
     only: Only = None,
     quick: Quick = False,
     nonconvex: Nonconvex = False,
+    preprocess: Preprocess = None,
+    data_dir: DataDir = None,
     progress: Progress = None,
 ) -> None:
     """Tune every method of a study on its grid, then run the chosen values on the study's own seeds.
@@ -115,7 +133,8 @@ def tune(
     All methods have the same number of grid points. The paper's values run too, and the report shows both.
     """
     begun = time.monotonic()
-    wanted = chosen(_studies([study]), seeds, only, quick, nonconvex)
+    wanted = chosen(_studies([study]), seeds, only, quick, nonconvex, preprocess)
+    _look_in(data_dir)
     workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
     _check.whole("--tuning-seeds", tuning_seeds)
     check_folder(out)
@@ -145,8 +164,11 @@ def _write_report(folder: Path) -> None:
     from trsvr.experiments.results import read
 
     written = reporting.write(folder)
-    rows = [[verdict.claim, verdict.verdict, verdict.says] for verdict in judge(read(folder))]
-    show_rows("The paper's claims", ["claim", "verdict", "what it says"], rows)
+    results = read(folder)
+    verdicts = judge(results) if any(study.study["paper"] for study in results.studies.values()) else []
+    for verdict in verdicts:
+        held = f" ({sum(part.holds for part in verdict.parts)} of {len(verdict.parts)})" if verdict.parts else ""
+        print(f"  {verdict.claim}  {verdict.verdict + held:<28} {verdict.says}")
     print(f"Written: {written[0]}, {written[1]} and {len(written) - 2} figures")
 
 
@@ -162,16 +184,27 @@ def _studies(names: list[str] | None) -> list[Study]:
     return found
 
 
-def chosen(studies: list[Study], seeds: int | None, only: str | None, quick: bool, nonconvex: bool) -> list[Study]:
+def chosen(
+    studies: list[Study],
+    seeds: int | None = None,
+    only: str | None = None,
+    quick: bool = False,
+    nonconvex: bool = False,
+    preprocess: str | None = None,
+) -> list[Study]:
     """The studies as the options want them."""
-    from dataclasses import replace
-
     if quick:
         studies = [study.quickly() for study in studies]
     if nonconvex:
         studies = [study.nonconvex() for study in studies]
     if seeds is not None:
         studies = [replace(study, seeds=_check.whole("--seeds", seeds)) for study in studies]
+    if preprocess is not None:
+        _check.one_of("--preprocess", preprocess, PREPROCESS)
+        studies = [
+            replace(study, problems=tuple(replace(problem, preprocess=preprocess) for problem in study.problems))
+            for study in studies
+        ]
     if only is not None:
         wanted = [name.strip() for name in only.split(";") if name.strip()]
         known = sorted(set().union(*(study.names() for study in studies)))
@@ -180,6 +213,14 @@ def chosen(studies: list[Study], seeds: int | None, only: str | None, quick: boo
         studies = [study.only(wanted) for study in studies if study.names() & set(wanted)]
         studies = [study for study in studies if study.problems]
     return studies
+
+
+def _look_in(folder: Path | None) -> None:
+    """Let this process and its workers look for data there first."""
+    if folder is not None:
+        if not folder.is_dir():
+            raise ValueError(f"--data-dir must be a folder, got {folder}")
+        os.environ["TRSVR_DATA_DIR"] = str(folder.absolute())
 
 
 def _tell_missing(plans: list[running.Plan]) -> None:

@@ -49,10 +49,11 @@ _CHOICES = (
 
 def document(results: Results) -> Document:
     """The whole report."""
-    made = Document("The TRSVR paper, run again")
+    papers = any(study.study["paper"] for study in results.studies.values())
+    made = Document("The TRSVR paper, run again" if papers else f"Studies: {', '.join(results.studies)}")
     made.add(*_what_was_run(results))
-    verdicts = judge(results)
-    made.add(*_claims(verdicts))
+    if papers:
+        made.add(*_claims(judge(results)))
     made.add(Heading("Curves"), Figure("curves", "Gap and squared gradient norm of every study", interactive=True))
     for study in results.studies.values():
         if study.name.startswith("step-size"):
@@ -61,7 +62,8 @@ def document(results: Results) -> Document:
             made.add(*_defaults(study))
         else:
             made.add(*_study(study))
-    made.add(*_adaptive(results))
+    if beside_paper(results):
+        made.add(*_adaptive(results))
     made.add(Heading("How it was done"), Bullets(list(_CHOICES)))
     made.add(Heading("Machine and versions"))
     made.add(Table(["what", "value"], [[name, value] for name, value in results.machine.items()], words=(0, 1)))
@@ -224,18 +226,8 @@ def spec_title(study: StudyResults) -> str:
 
 def _lines_table(study: StudyResults, subject: SubjectResults) -> Table:
     axis, unit = ("time", "s to") if study.study["timed"] else ("passes", "passes to")
-    head = [
-        "method",
-        "settings",
-        "α·L_max",
-        "boundary",
-        "CG",
-        "final gap",
-        "20–80 %",
-        "final ‖∇f‖²",
-        "passes",
-        "without H·v",
-    ]
+    head = ["method", "settings", "α·L_max", "boundary", "CG", "final gap", "20–80 %", "final ‖∇f‖²"]
+    head += ["runs", "passes", "without H·v"]
     head += [f"{unit} {gap:.0e}".replace("e-0", "e-") for gap in GAPS] + ["seconds"]
     rows = []
     for line in drawn_lines(subject):
@@ -253,6 +245,7 @@ def _lines_table(study: StudyResults, subject: SubjectResults) -> Table:
                 final,
                 f"{small(low)} … {small(high)}",
                 small(line.final("gradient_norm_sq")),
+                str(len(line.runs)),
                 cost(line.end("passes")),
                 cost(line.end("passes_without")),
                 *(show(line.cost(axis, gap)) for gap in GAPS),
@@ -270,7 +263,7 @@ def _tuning(study: StudyResults) -> list[Any]:
         Paragraph(
             "Every method had the same number of grid points. The best by final gap on seeds of its own was run again "
             "on the "
-            "study's seeds, beside the paper's values. A choice at the end of its grid is marked."
+            "study's seeds, beside the values it was given. A choice at the end of its grid is marked."
         ),
     ]
     rows = []
@@ -292,7 +285,8 @@ def _tuning(study: StudyResults) -> list[Any]:
                     plain(line.mean("boundary_fraction"), 4),
                 ]
             )
-    head = ["data", "method", "points", "the paper's", "final gap", "re-tuned", "final gap", "boundary"]
+    given = "the paper's" if study.study["paper"] else "as given"
+    head = ["data", "method", "points", given, "final gap", "re-tuned", "final gap", "boundary"]
     blocks.append(Table(head, rows, words=(0, 1, 3, 5)))
     return blocks
 

@@ -11,8 +11,11 @@ The folder of a run::
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +68,21 @@ def in_processes(count: int) -> Mapper:
 
 
 def _with_item(work: Callable[[Any], Any], item: Any) -> tuple[Any, Any]:
+    _leave_with_parent()
     return item, work(item)
+
+
+@functools.cache
+def _leave_with_parent() -> None:
+    """End this worker soon after the process that started it: what was killed does not go on working."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @dataclass(frozen=True)
