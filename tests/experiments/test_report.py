@@ -98,6 +98,11 @@ def test_tuning_chooses_the_best_and_runs_it_on_other_seeds(tiny, finished, tmp_
     text = (folder / "report.md").read_text(encoding="utf-8")
     assert "tuned again" in text
     assert "TRSVR-EstH (re-tuned)" in text
+    # What was tuned of another method stays; the same method is replaced.
+    other = {"problem": "p", "label": "another", "chosen": {"alpha": 1.0}, "value": 1.0, "best": True}
+    tuning.remember(folder, "tiny", {"jobs": [], "grid": [other], "seeds": 1})
+    tuning.remember(folder, "tiny", tuned)
+    assert len(running.read_run(folder)["studies"]["tiny"]["tuned"]["grid"]) == 4
     # A later run of the study keeps what was tuned.
     running.record(folder, [plan], False)
     assert "tuned" in running.read_run(folder)["studies"]["tiny"]

@@ -55,6 +55,7 @@ Preprocess = Annotated[
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder to look for data sets first.", show_default=False)
 ]
+WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Whether the report is written at the end.")]
 Progress = Annotated[
     bool | None,
     typer.Option("--progress/--no-progress", help="Progress on stderr; default: a bar on a terminal, else lines."),
@@ -93,6 +94,7 @@ def run(
     nonconvex: Nonconvex = False,
     preprocess: Preprocess = None,
     data_dir: DataDir = None,
+    report: WithReport = True,
     progress: Progress = None,
 ) -> None:
     """Run studies and write their report.
@@ -104,14 +106,15 @@ def run(
     _look_in(data_dir)
     workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
     check_folder(out)
-    with running.at_work(out), _shown(progress) as report:
-        runner = running.Runner(out, running.in_processes(workers), workers, report)
+    with running.at_work(out), _shown(progress) as tell:
+        runner = running.Runner(out, running.in_processes(workers), workers, tell)
         plans = runner.plan(wanted)
         _tell_missing(plans)
         running.record(out, plans, quick)
         executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
         running.record(out, plans, quick, running.session(begun, executed, workers))
-    _write_report(out)
+    if report:
+        _write_report(out)
 
 
 @app.command()
@@ -138,8 +141,8 @@ def tune(
     workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
     _check.whole("--tuning-seeds", tuning_seeds)
     check_folder(out)
-    with running.at_work(out), _shown(progress) as report:
-        runner = running.Runner(out, running.in_processes(workers), workers, report)
+    with running.at_work(out), _shown(progress) as tell:
+        runner = running.Runner(out, running.in_processes(workers), workers, tell)
         plans = runner.plan(wanted)
         _tell_missing(plans)
         running.record(out, plans, quick)
@@ -152,8 +155,8 @@ def tune(
     _write_report(out)
 
 
-@app.command()
-def report(out: Out = Path("paper")) -> None:
+@app.command("report")
+def write_report(out: Out = Path("paper")) -> None:
     """Write the report anew from the results that are there."""
     _write_report(out)
 

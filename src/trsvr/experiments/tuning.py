@@ -120,7 +120,13 @@ def final_value(folder: Path, point: Point) -> float:
 
 
 def remember(folder: Path, study: str, tuned: dict[str, Any]) -> None:
-    """Put what was tuned into ``run.json``."""
+    """Put what was tuned into ``run.json``; what was tuned before on other data sets, or of other methods, stays."""
     known = read_run(folder)
-    known["studies"][study]["tuned"] = tuned
+    before = known["studies"][study].get("tuned", {"jobs": [], "grid": []})
+    new = {(point["problem"], point["label"]) for point in tuned["grid"]}
+    merged = {
+        part: [entry for entry in before[part] if (entry["problem"], entry["label"]) not in new] + tuned[part]
+        for part in ("jobs", "grid")
+    }
+    known["studies"][study]["tuned"] = {**tuned, **merged}
     write_run(folder, known)
