@@ -33,7 +33,8 @@ def _contents(folder):
     found = {}
     for path in sorted((folder / "results").glob("*.parquet")):
         table = pq.read_table(path)
-        found[path.name] = (table.schema.metadata, table.drop_columns(list(TIMING_COLUMNS)).to_pydict())
+        metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+        found[path.name] = (metadata, table.drop_columns(list(TIMING_COLUMNS)).to_pydict())
     return found
 
 

@@ -11,7 +11,6 @@ The folder of a run::
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import platform
@@ -60,7 +59,7 @@ def in_processes(count: int) -> Mapper:
             raise ImportError("worker processes need joblib: pip install 'trsvr[paper]', or --jobs 1") from None
 
         share = max(1, _threads.available() // count)
-        with parallel_config(backend="loky", n_jobs=count, inner_max_num_threads=share):
+        with parallel_config(backend="loky", n_jobs=count, inner_max_num_threads=share, initializer=_leave_with_parent):
             pool = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="1.5*n_jobs")
             yield from pool(delayed(_with_item)(work, item) for item in items)
 
@@ -68,11 +67,9 @@ def in_processes(count: int) -> Mapper:
 
 
 def _with_item(work: Callable[[Any], Any], item: Any) -> tuple[Any, Any]:
-    _leave_with_parent()
     return item, work(item)
 
 
-@functools.cache
 def _leave_with_parent() -> None:
     """End this worker soon after the process that started it: what was killed does not go on working."""
     parent = os.getppid()
