@@ -223,6 +223,25 @@ def test_products_can_be_left_out_of_the_passes(finished):
         assert run["passes"][1:] * 300 == pytest.approx(epochs[1:] * 700 + 10 * run["hessian_products"][1:])
 
 
+def test_parts_of_a_study_add_up(tiny, tmp_path):
+    """Methods, seeds and data sets asked for later join what is there; another budget replaces it."""
+    first = dataclasses.replace(tiny.only(["TRSVR-EstH"]), seeds=1)
+    runner = running.Runner(tmp_path)
+
+    def lines(study, quick=False):
+        running.record(tmp_path, runner.plan([study]), quick)
+        entry = running.read_run(tmp_path)["studies"]["tiny"]
+        return {(line["label"], line["seed"]) for line in entry["jobs"]}, entry["study"]["seeds"]
+
+    assert lines(first) == ({("TRSVR-EstH", 0)}, 1)
+    labels = [method.label for method in tiny.problems[0].methods]
+    everything = {(label, seed) for label in labels for seed in range(3)}
+    assert lines(tiny) == (everything, 3)
+    assert lines(first) == (everything, 3)
+    assert lines(dataclasses.replace(tiny, epochs=6, seeds=1)) == ({(label, 0) for label in labels}, 1)
+    assert lines(first, quick=True) == ({("TRSVR-EstH", 0)}, 1)
+
+
 def test_a_timed_job_runs_alone(tiny, tmp_path):
     """One after the other in this process, whatever the mapper is."""
 

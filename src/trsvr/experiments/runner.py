@@ -28,7 +28,7 @@ from trsvr.datasets.errors import DataNotFoundError
 from trsvr.datasets.libsvm import written_beside
 from trsvr.experiments import references
 from trsvr.experiments.execute import run_job
-from trsvr.experiments.jobs import FORMAT, Job, jobs_of, versions
+from trsvr.experiments.jobs import FORMAT, Job, code_hash, jobs_of, versions
 from trsvr.experiments.specification import Method, Study
 from trsvr.experiments.subjects import Subject
 
@@ -286,18 +286,52 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def record(folder: Path, plans: Sequence[Plan], quick: bool, session: dict[str, Any] | None = None) -> None:
-    """Add studies to ``run.json``; a study that is there already is replaced."""
+    """Add studies to ``run.json``.
+
+    A part of a study that is asked for later (other data sets, methods or seeds) is added to what is there; if anything
+    else of the study has changed, or the library, what is there is replaced.
+    """
     known = read_run(folder)
     for plan in plans:
-        entry = plan.as_dict() | {"quick": quick}
-        before = known["studies"].get(plan.study.name, {})
-        if "tuned" in before:
-            entry["tuned"] = before["tuned"]
-        known["studies"][plan.study.name] = entry
+        entry = plan.as_dict() | {"quick": quick, "code": [code_hash(), versions()]}
+        known["studies"][plan.study.name] = _joined(known["studies"].get(plan.study.name), entry)
     known["machine"] = machine()
     if session is not None:
         known["sessions"].append(session)
     write_run(folder, known)
+
+
+def _joined(before: dict[str, Any] | None, entry: dict[str, Any]) -> dict[str, Any]:
+    """A study as it was recorded before, with what is asked for now."""
+    if before is None or _frame(before) != _frame(entry):
+        return entry
+    lines = {_place(line): line for line in before["jobs"]}
+    lines |= {_place(line): line for line in entry["jobs"]}
+    # The tables' order is that of the larger of the two lists.
+    longer = max(before["jobs"], entry["jobs"], key=len)
+    order = {_place(line): place for place, line in enumerate(longer)}
+    joined = {
+        **entry,
+        "study": {**entry["study"], "seeds": max(before["study"]["seeds"], entry["study"]["seeds"])},
+        "problems": before["problems"] | entry["problems"],
+        "jobs": sorted(lines.values(), key=lambda line: order.get(_place(line), len(order))),
+    }
+    found = {facts["data"] for facts in joined["problems"].values()}
+    missing = before["missing"] | entry["missing"]
+    joined["missing"] = {data: reason for data, reason in missing.items() if data not in found}
+    if "tuned" in before:
+        joined["tuned"] = before["tuned"]
+    return joined
+
+
+def _place(line: dict[str, Any]) -> tuple[str, ...]:
+    return line["problem"], line["label"], line["role"], str(line["seed"])
+
+
+def _frame(entry: dict[str, Any]) -> Any:
+    """What two parts of one study have in common, as JSON knows it."""
+    study = {key: value for key, value in entry["study"].items() if key not in ("problems", "seeds")}
+    return json.loads(json.dumps([study, entry["quick"], entry.get("code")]))
 
 
 def write_run(folder: Path, known: dict[str, Any]) -> None:
