@@ -207,7 +207,7 @@ def test_what_cannot_be_differentiated_twice_is_said():
     w = nn.Parameter(torch.ones(2))
     flat = Flat([w], [0])
     batch = Batch(flat, [lambda: Once.apply(w).sum()], [1.0], Processes(None), Surroundings(flat.device))
-    with pytest.raises(RuntimeError, match="cannot be differentiated twice.*hessian='estimated'"):
+    with pytest.raises(RuntimeError, match=r"cannot be differentiated twice.*hessian='estimated'"):
         batch.gradient_and_curvature("exact")
 
 
