@@ -191,3 +191,22 @@ def test_importing_trsvr_does_not_import_torch():
     code = "import sys; sys.modules['torch'] = None\nimport trsvr\ntry: trsvr.torch\nexcept ImportError as e: print(e)"
     said = subprocess.run([sys.executable, "-c", code], check=True, timeout=100, capture_output=True, text=True)
     assert "pip install 'trsvr[torch]'" in said.stdout
+
+
+@pytest.mark.skipif(not hasattr(trsvr, "resume"), reason="this engine has no checkpoints yet")
+def test_a_run_continues_from_its_checkpoint_to_the_same_bits(tensors, tmp_path):
+    X, y = tensors
+
+    def build():
+        torch.manual_seed(4)
+        return nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+
+    solver = trsvr.TRSVR(alpha=0.5, batch_size=50, inner_steps=4, hessian="exact")
+    net = build()
+    whole = minimize(net, logistic, (X, y), solver, max_epochs=6, tol=None)
+    minimize(build(), logistic, (X, y), solver, max_epochs=3, tol=None, checkpoint=tmp_path / "run.ckpt")
+    problem = ModelProblem(build(), logistic, (X, y))
+    resumed = trsvr.resume(tmp_path / "run.ckpt", problem, max_epochs=6)
+    assert (resumed.x == whole.x).all()
+    problem.load(resumed.x)
+    assert all(map(torch.equal, problem.model.parameters(), net.parameters()))

@@ -35,7 +35,7 @@ class Tied(nn.Module):
 NETS = {
     "mlp": lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)),
     "convolution": lambda: nn.Sequential(
-        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 2, 2, padding=1), nn.Softplus(), nn.Flatten(), nn.Linear(18, 3)
+        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 1, 2, padding=1), nn.Softplus(), nn.Flatten(), nn.Linear(9, 3)
     ),
     "batch norm": lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Sigmoid(), nn.Linear(3, 3)),
     "relu": lambda: nn.Sequential(

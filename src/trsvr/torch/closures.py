@@ -106,13 +106,13 @@ class Surroundings:
         self._states = [torch.get_rng_state(), *(generator.get_state() for generator in self._generators)]
         self._cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         self._buffers: dict[tuple[int, str], _Buffer] = {}
-        self._seen: set[int] = set()
+        self._seen: dict[int, torch.nn.Module] = {}  # which also keeps them alive, so that no number is used again
 
     def _look(self, module: torch.nn.Module) -> None:
         for part in module.modules():
             if id(part) in self._seen:
                 continue
-            self._seen.add(id(part))
+            self._seen[id(part)] = part
             for name, buffer in part._buffers.items():
                 if buffer is not None:
                     self._buffers[id(part), name] = _Buffer.of(part, name, buffer)
@@ -149,7 +149,7 @@ class Surroundings:
     def now(self) -> Surroundings:
         """The same generators and buffers as they are now."""
         present = Surroundings(self._device, self._generators)
-        present._seen = set(self._seen)
+        present._seen = dict(self._seen)
         for key, buffer in self._buffers.items():
             tensor = buffer.module._buffers[buffer.name]
             if tensor is not None:

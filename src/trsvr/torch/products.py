@@ -33,11 +33,11 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, NotImplementedError) as error:
-        if "not implemented" not in str(error):
+        if "not implemented" not in str(error) and "double backward" not in str(error):
             raise
         raise RuntimeError(
             f"the model has an operation that cannot be differentiated twice ({error}); hessian='estimated' and "
-            "hessian='identity' need only gradients"
+            "hessian='identity' need only gradients, and a model without torch.compile may do"
         ) from error
 
 
