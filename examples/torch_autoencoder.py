@@ -39,13 +39,13 @@ if __name__ == "__main__":
         loss_on_batch=rebuild,
         tensors=(X,),
         batch_size=64,
-        budget=60.0,
+        budget=40.0,
         metric=test_error,
         metric_name="test error",
         metric_scale="log",
     )
     # The squared error per pixel is small, and so are its slopes: all grids lie ten times higher.
-    methods = contenders()
+    methods = contenders(6)
     for method in methods:
         if method.name != "Adam":
             method.candidates = [10.0 * candidate for candidate in method.candidates]

@@ -34,8 +34,8 @@ if __name__ == "__main__":
         loss_on_batch=classify,
         tensors=(X, y),
         batch_size=64,
-        budget=40.0,
+        budget=25.0,
         metric=accuracy(X_test, y_test),
         metric_name="test accuracy",
     )
-    main(task, contenders(6), chosen)
+    main(task, contenders(5), chosen)

@@ -89,7 +89,7 @@ if __name__ == "__main__":
         loss_on_batch=equation,
         tensors=(points,),
         batch_size=64,
-        budget=600.0,
+        budget=300.0,
         metric=relative_error,
         metric_name="error of u",
         metric_scale="log",

@@ -89,8 +89,8 @@ def _first_tensor(batch: Any) -> Tensor | None:
 class Surroundings:
     """Generator states and buffers at one moment.
 
-    Buffers are found by themselves: while the surroundings watch, every module that is called for the first time has
-    its buffers copied before it runs.
+    Buffers are found by themselves, unless the model is given: while the surroundings watch, every module that is
+    called for the first time has its buffers copied before it runs.
 
     Parameters
     ----------
@@ -98,15 +98,25 @@ class Surroundings:
         Its default generator is kept beside the CPU's.
     generators : sequence of torch.Generator
         Further generators that closures use.
+    model : torch.nn.Module, optional
+        Owner of all buffers; nothing is watched then, so that no hook makes torch.compile compile again.
     """
 
-    def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        generators: Sequence[torch.Generator] = (),
+        model: torch.nn.Module | None = None,
+    ) -> None:
         self._device = device
+        self._model = model
         self._generators = tuple(generators)
         self._states = [torch.get_rng_state(), *(generator.get_state() for generator in self._generators)]
         self._cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
         self._buffers: dict[tuple[int, str], _Buffer] = {}
         self._seen: dict[int, torch.nn.Module] = {}  # which also keeps them alive, so that no number is used again
+        if model is not None:
+            self._look(model)
 
     def _look(self, module: torch.nn.Module) -> None:
         for part in module.modules():
@@ -120,6 +130,9 @@ class Surroundings:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Keep the buffers of every module that is called, as they were before its first call."""
+        if self._model is not None:
+            yield
+            return
 
         def look(module: torch.nn.Module, _: Any) -> None:
             if id(module) not in self._seen:
@@ -148,7 +161,7 @@ class Surroundings:
 
     def now(self) -> Surroundings:
         """The same generators and buffers as they are now."""
-        present = Surroundings(self._device, self._generators)
+        present = Surroundings(self._device, self._generators, self._model)
         present._seen = dict(self._seen)
         for key, buffer in self._buffers.items():
             tensor = buffer.module._buffers[buffer.name]

@@ -88,6 +88,9 @@ class TRSVR(Optimizer):
         Evaluate the first closure twice and warn if it is not a function of the parameters.
     generators : sequence of torch.Generator
         Generators of your own that closures use; the default ones are known.
+    model : torch.nn.Module, optional
+        Owner of the buffers that evaluations may change. By default buffers are found by watching which modules are
+        called; with ``torch.compile`` give the model, since watching would make it compile again.
     process_group : "auto", None or a process group
         Processes over which losses, gradients and products are averaged. "auto": all of them where
         ``torch.distributed`` is initialised. None: this process alone.
@@ -127,11 +130,13 @@ class TRSVR(Optimizer):
         weight_decay: float = 0.0,
         probe: bool = True,
         generators: Sequence[torch.Generator] = (),
+        model: torch.nn.Module | None = None,
         process_group: Any = "auto",
     ) -> None:
         self.coefficient_schedule = coefficient if callable(coefficient) else None
         self.probe = bool(probe)
         self.generators = tuple(generators)
+        self.model = model
         self.last_step = None
         self._processes = Processes(process_group)
         defaults = {
@@ -179,7 +184,7 @@ class TRSVR(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: a process group cannot travel, so only whether there is one."""
-        own = ("coefficient_schedule", "probe", "generators", "last_step")
+        own = ("coefficient_schedule", "probe", "generators", "model", "last_step")
         return {
             **super().__getstate__(),
             **{name: getattr(self, name) for name in own},
@@ -228,7 +233,7 @@ class TRSVR(Optimizer):
         total = torch.zeros(sum(flat.sizes), dtype=torch.float64, device=flat.device)
         loss = torch.zeros((), dtype=torch.float64, device=flat.device)
         samples = 0.0
-        surroundings = Surroundings(flat.device, self.generators)
+        surroundings = Surroundings(flat.device, self.generators, self.model)
         for batch in loader:
             weight = size_of(batch, size)
             try:
@@ -308,7 +313,7 @@ class TRSVR(Optimizer):
         self._refuse_outer_autocast()
         flat = self._flat()
         coefficients = self._coefficients()
-        before = Surroundings(flat.device, self.generators)
+        before = Surroundings(flat.device, self.generators, self.model)
         batch = self._batch(flat, closure, batches, size, before)
         if self.probe:
             self._probe(batch)
