@@ -545,6 +545,13 @@ def test_bad_arguments():
         TRSVR([nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1, device="meta"))], 0.1).set_reference(len, [])
     with pytest.raises(ValueError, match="same in all groups"):
         TRSVR([{"params": net[0].parameters()}, {"params": net[2].parameters(), "max_cg": 3}], alpha=0.1)
+    optimizer = TRSVR(net[0].parameters(), alpha=0.1, coefficient=0.0)
+    with pytest.raises(ValueError, match="weight_decay must be"):
+        optimizer.add_param_group({"params": net[2].parameters(), "weight_decay": -1.0})
+    assert len(optimizer.param_groups) == 1
+    optimizer.param_groups[0]["lr"] = math.nan  # a scheduler gone wrong
+    with pytest.raises(ValueError, match="alpha must be a finite number >= 0, got nan"):
+        optimizer.step(lambda: loss_for(net)(batches()[0]))
     with pytest.raises(ValueError, match="lazy parameter"):
         TRSVR(nn.LazyLinear(3).parameters(), alpha=0.1)
     for parameter in net.parameters():

@@ -165,7 +165,14 @@ class TRSVR(Optimizer):
             param_group = {**param_group, "lr": _check.positive("alpha", param_group["alpha"])}
             del param_group["alpha"]
         super().add_param_group(param_group)
-        first, group = self.param_groups[0], self.param_groups[-1]
+        try:
+            self._check_group(self.param_groups[0], self.param_groups[-1])
+        except ValueError:
+            self.param_groups.pop()
+            raise
+
+    @staticmethod
+    def _check_group(first: dict[str, Any], group: dict[str, Any]) -> None:
         group["steps"] = first["steps"]
         for name in ("coefficient", "weight_decay"):
             group[name] = _check.positive(name, group[name], zero=True)
@@ -350,7 +357,7 @@ class TRSVR(Optimizer):
         decay = flat.spread([float(group["weight_decay"]) for group in self.param_groups])
         if isinstance(decay, Tensor) or decay:
             gradient = gradient + decay * flat.read()
-        alphas = [float(group["lr"]) for group in self.param_groups]
+        alphas = [_check.positive("alpha", float(group["lr"]), zero=True) for group in self.param_groups]
         largest = max(alphas[group] for group in flat.groups)
         # The region of groups with different α is a ball after this change of variables; with one α the scale is 1.
         scale = flat.spread([math.sqrt(alpha / largest) if largest else 0.0 for alpha in alphas])
