@@ -98,7 +98,7 @@ if __name__ == "__main__":
         Method("SGD, momentum 0.9", grid(1e-7, 1e-3, 5), first_order(lambda p, r: torch.optim.SGD(p, r, 0.9))),
         Method("Adam", grid(3e-4, 3e-2, 5), first_order(lambda p, r: torch.optim.Adam(p, r))),
         Method("L-BFGS", [5.0, 10.0, 20.0, 50.0, 100.0], lbfgs),
-        Method("TRSVR, Gauss–Newton", grid(1e-3, 1e1, 5), variance_reduced("gauss-newton", max_cg=100)),
+        Method("TRSVR, Gauss–Newton", grid(1e-4, 1e-2, 5), variance_reduced("gauss-newton", max_cg=100)),
         Method("minimize, Gauss–Newton", [0.0], engine),
     ]
     main(task, methods, chosen)

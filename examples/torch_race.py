@@ -41,6 +41,7 @@ class Task:
     metric: Callable[[torch.nn.Module], float]
     metric_name: str
     metric_scale: str = "linear"
+    floor: float = 1e-300  # logarithmic axes end here: below there is only rounding
 
     @property
     def record_every(self) -> int:
@@ -209,7 +210,7 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
         ):
             heights = np.array([np.interp(passes, curve.passes, getattr(curve, attribute)) for curve in curves])
             if logarithmic:
-                heights = np.maximum(heights, 1e-300)
+                heights = np.maximum(heights, task.floor)
             axes.plot(passes, np.median(heights, axis=0), color=colour, label=name)
             axes.fill_between(passes, heights.min(axis=0), heights.max(axis=0), color=colour, alpha=0.15, linewidth=0)
             axes.set_yscale("log" if logarithmic else "linear")
