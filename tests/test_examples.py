@@ -41,3 +41,23 @@ def test_an_estimator_of_ones_own(tmp_path):
         assert gaps[2] < 1e-6
         # A renewed reference is counted in the mean: 2b + qN a step.
         assert float(some[0][1]) == pytest.approx(8.1, abs=2.0)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "autoencoder", "physics", "fit"])
+def test_the_races_of_the_torch_front_door(name, tmp_path):
+    """A few passes of each: every method learns something, and the figure is there, whole."""
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"torch_{name}.py", "--fast", "--out", tmp_path / "figures"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1].split()[:3] == ["method", "setting", "training"]
+    rows = lines[2 : lines.index("* the best setting lies at the end of its grid")]
+    assert len(rows) == (6 if name == "fit" else 5)
+    assert any("TRSVR, Gauss–Newton" in row for row in rows)
+    figures = list((tmp_path / "figures").iterdir())
+    assert [figure.name for figure in figures] == [f"torch_{name}.png"]
+    assert figures[0].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figures"], "an example leaves nothing else behind"
