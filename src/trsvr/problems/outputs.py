@@ -97,7 +97,7 @@ class OutputKernels(NamedTuple):
         outputs, size = self.classes, self.rows.turned_size(self.classes)
         at_x, sums, one = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 2 * size + BLOCK]
         table = scratch[2 * size + BLOCK :]
-        self.rows.turn(x, outputs, at_x)
+        self.rows.turn_weights(x, outputs, at_x)
         sums[:] = 0.0
         total = 0.0
         block = self.rows.block()
@@ -119,8 +119,8 @@ class OutputKernels(NamedTuple):
         at_x, at_v, sums = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 3 * size]
         one, tables = scratch[3 * size : 3 * size + BLOCK], scratch[3 * size + BLOCK :]
         margins, directions = tables[: BLOCK * outputs], tables[BLOCK * outputs :]
-        self.rows.turn(x, outputs, at_x)
-        self.rows.turn(v, outputs, at_v)
+        self.rows.turn_weights(x, outputs, at_x)
+        self.rows.turn_weights(v, outputs, at_v)
         sums[:] = 0.0
         block = self.rows.block()
         for start in range(begin, end, block):
@@ -140,7 +140,7 @@ class OutputKernels(NamedTuple):
         outputs, size = self.classes, self.rows.turned_size(self.classes)
         at_v, sums, one = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 2 * size + BLOCK]
         directions = scratch[2 * size + BLOCK :]
-        self.rows.turn(v, outputs, at_v)
+        self.rows.turn_weights(v, outputs, at_v)
         sums[:] = 0.0
         block = self.rows.block()
         for start in range(begin, end, block):

@@ -177,7 +177,7 @@ class DenseRows(NamedTuple):
         """Room for the weights of several outputs in the order that suits these rows: an output after the other."""
         return self.values.shape[1] * outputs
 
-    def turn(self, w: Vector, outputs: int, turned: Vector) -> None:
+    def turn_weights(self, w: Vector, outputs: int, turned: Vector) -> None:
         """Put the p × K matrix ``w`` into that order."""
         columns = self.values.shape[1]
         for j in range(columns):
@@ -323,7 +323,7 @@ class SparseRows(NamedTuple):
         """The K weights of a column, side by side, suit these rows as they are."""
         return 0
 
-    def turn(self, w: Vector, outputs: int, turned: Vector) -> None:
+    def turn_weights(self, w: Vector, outputs: int, turned: Vector) -> None:
         """Nothing to do."""
 
     def add_turned(self, turned: Vector, outputs: int, out: Vector) -> None:
