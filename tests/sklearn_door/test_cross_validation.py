@@ -106,6 +106,12 @@ def test_a_class_that_a_fold_lacks():
     assert np.isfinite(binary.coefs_paths_).all()
 
 
+def test_the_final_fit_is_the_classifiers(data):
+    X, y = data
+    model = TRSVRClassifierCV([0.1, 1.0], cv=3).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, TRSVRClassifier(C=model.C_).fit(X, y).coef_)
+
+
 def test_squared_hinge(data):
     X, y = data
     model = TRSVRClassifierCV([0.1, 1.0], cv=3, loss="squared_hinge").fit(X, y)

@@ -190,23 +190,19 @@ class TRSVRClassifierCV(ClassifierBase):
 
     def _choose(self, X: Any, places: Array, weights: Array | None, means: Means) -> None:
         """C_ and the final coefficients."""
-        folds = np.arange(len(self.scores_))
         if self.refit:
-            best = int(self.scores_.sum(axis=0).argmax())
-            self.C_ = float(self.Cs_[best])
-            chosen = self.coefs_paths_[:, best].mean(axis=0)
+            self.C_ = float(self.Cs_[self.scores_.sum(axis=0).argmax()])
+            total = float(X.shape[0] if weights is None else weights.sum())
+            # From zero, one fit more among many: the result is then TRSVRClassifier's to the last bit.
+            coef, intercept, results = self._solve(self._problems(X, places, weights), self.C_, total, None, means)
+            self._traces = [result.rows for result in results]
         else:
             best_of_fold = self.scores_.argmax(axis=1)
             self.C_ = float(self.Cs_[best_of_fold].mean())
-            chosen = self.coefs_paths_[folds, best_of_fold].mean(axis=0)
-        coef, intercept = chosen, np.zeros(len(chosen))
-        if self.fit_intercept:
-            coef, intercept = chosen[:, :-1], chosen[:, -1]
-        if self.refit:
-            total = float(X.shape[0] if weights is None else weights.sum())
-            problems = self._problems(X, places, weights)
-            coef, intercept, results = self._solve(problems, self.C_, total, (coef, intercept), means)
-            self._traces = [result.rows for result in results]
+            coef = self.coefs_paths_[np.arange(len(best_of_fold)), best_of_fold].mean(axis=0)
+            intercept = np.zeros(len(coef))
+            if self.fit_intercept:
+                coef, intercept = coef[:, :-1], coef[:, -1]
         self.coef_, self.intercept_ = coef.astype(X.dtype), intercept.astype(X.dtype)
 
     # ----------------------------------------------------------------------------------------- scores and routing
