@@ -427,13 +427,14 @@ def _run(plan: Plan, watchers: _Watchers, keeper: Keeper | None = None, content:
 
 
 # From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
-_LARGE = 2**20
+_LARGE = 2**24
+_LARGE_MATRIX = 2**20
 
 
 def _is_large(problem: Any) -> bool:
     rows = getattr(problem.kernels, "rows", ())
     entries = max((array.size for array in rows if isinstance(array, np.ndarray)), default=0)
-    return bool(max(entries * getattr(problem, "n_outputs", 1), problem.n_parameters**2) > _LARGE)
+    return bool(entries * getattr(problem, "n_outputs", 1) > _LARGE or problem.n_parameters**2 > _LARGE_MATRIX)
 
 
 @dataclass

@@ -29,7 +29,7 @@ class OutputView:
         assert isinstance(kernels, OutputKernels)
         self.problem, self.kernels = problem, kernels
         self.n_rows, self.d, self.outputs = kernels.labels.size, problem.n_parameters, kernels.classes
-        self.x = np.zeros(self.d)
+        self._probabilities = np.zeros((self.n_rows, self.outputs))
         # One output at a time, for what needs only the rows.
         self._rows = MarginKernels(
             kernels.rows,
@@ -42,39 +42,26 @@ class OutputView:
         )
         self._gram = SampledMatrix(problem, self._rows)
         self._weights: NDArray[np.float64] | None = None
-        self._probabilities: NDArray[np.float64] | None = None
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
-        self.x = x.copy()
-        self._weights = self._probabilities = None
-        return self.problem.value_and_gradient(x)
+        self._weights = None
+        return self.problem.value_and_gradient(x, self._probabilities.ravel())
 
-    def record(self) -> dict[str, Vector]:
-        """What the view knows, for a checkpoint: its point, from which the rest follows."""
-        return {"x": self.x}
+    def record(self) -> dict[str, NDArray[np.float64]]:
+        """What the view knows, for a checkpoint."""
+        return {"probabilities": self._probabilities}
 
-    def restore(self, record: dict[str, Vector]) -> None:
+    def restore(self, record: dict[str, NDArray[np.float64]]) -> None:
         """Take over such a record."""
-        if record["x"].shape != self.x.shape:
-            raise ValueError(f"x must have {self.d} numbers, got shape {record['x'].shape}")
-        self.x = record["x"].copy()
-        self._weights = self._probabilities = None
-
-    def _known(self) -> NDArray[np.float64]:
-        """The probabilities π of every row."""
-        if self._probabilities is None:
-            table = np.ascontiguousarray(self.problem.decision(self.x))
-            table -= table.max(axis=1, keepdims=True)
-            np.exp(table, out=table)
-            table /= table.sum(axis=1, keepdims=True)
-            self._probabilities = table
-        return self._probabilities
+        if record["probabilities"].shape != self._probabilities.shape:
+            raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
+        self._probabilities, self._weights = record["probabilities"].copy(), None
 
     def _curvatures(self) -> NDArray[np.float64]:
         """π_k (1 − π_k) of every row, weighted; an array for each output."""
         if self._weights is None:
-            known = self._known().T
+            known = self._probabilities.T
             self._weights = np.ascontiguousarray(known * (1.0 - known))
             if self.kernels.weights.size:
                 self._weights *= self.kernels.weights
@@ -109,7 +96,7 @@ class OutputView:
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(KeptProductSum(self._known(), v), self.kernels, self.d)
+        return self._mean(KeptProductSum(self._probabilities, v), self.kernels, self.d)
 
     def _mean(self, task: Any, over: Any, length: int) -> Vector:
         out = np.empty(length)

@@ -93,7 +93,10 @@ class OutputKernels(NamedTuple):
     def sum_rows(
         self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, weights: Vector, out: Vector
     ) -> float:
-        """Losses of rows begin … end−1, summed, and their gradients, added to ``out``. Keeps nothing."""
+        """Losses of rows begin … end−1, summed, and their gradients, added to ``out``.
+
+        ``margins`` keeps the K probabilities of each row, unless it is empty.
+        """
         outputs, size = self.classes, self.rows.turned_size(self.classes)
         at_x, sums, one = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 2 * size + BLOCK]
         table = scratch[2 * size + BLOCK :]
@@ -107,6 +110,10 @@ class OutputKernels(NamedTuple):
             for i in range(count):
                 slopes = table[i * outputs : (i + 1) * outputs]
                 value = self.loss.value_and_slopes(slopes, self.labels[start + i])
+                if margins.size > 0:
+                    mine = margins[(start + i) * outputs : (start + i + 1) * outputs]
+                    copy_into(slopes, mine)
+                    mine[int(self.labels[start + i])] += 1.0
                 if self.scale(start + i) > 0.0:
                     total += self.scale(start + i) * value
             self.block_add_outer(start, count, table, one, sums, out)
