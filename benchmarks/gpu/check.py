@@ -1,4 +1,4 @@
-"""Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py [--out FOLDER]``.
+"""Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py``.
 
 The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same bits,
 whole solves, no growth of memory over a thousand solves. tests/torch/test_gpu.py runs the same functions. With

@@ -239,7 +239,7 @@ class FusedSums(Sums):
         kernels.gram_pass[(programs,)](
             *self._data, x, starts, parts, self.n_rows, count, shift, self._delta,
             **self._common, RAISED=raised, ALL=runs is None, DOUBLE=double,
-            R=32 if double else 128 if D <= 32 else 64, STAGES=2, num_warps=4,
+            R=32 if double else 64, STAGES=2, num_warps=4,
         )  # fmt: skip
         return self._add_up(parts, out)[None, :d, :d]
 
