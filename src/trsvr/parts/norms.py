@@ -132,6 +132,7 @@ class DenseNorm:
         floor = _FLOOR * max(float(np.diagonal(losses).max(initial=0.0)), float(np.abs(penalty).max(initial=0.0)))
         # Where the penalty bends down, P takes its size: a step along such a coordinate is then of the right scale.
         shift = np.maximum(np.abs(penalty), max(floor, np.finfo(float).tiny))
+        self._unchanged = bool((shift - penalty <= floor).all())
         matrix = losses.copy()
         on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         while True:
@@ -140,6 +141,7 @@ class DenseNorm:
             if not failed:
                 break
             shift = np.maximum(10.0 * shift, 10.0 * floor)
+            self._unchanged = False
         self._factor = factor
 
     def solve(self, v: Vector) -> Vector:
@@ -150,6 +152,12 @@ class DenseNorm:
     def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}."""
         return dot(v, self.solve(v))
+
+    def plain_inverse(self) -> Matrix | None:
+        """P⁻¹ as a matrix, where P is the model's Hessian itself; None where P was changed to be positive."""
+        if not self._unchanged:
+            return None
+        return np.ascontiguousarray(self._solve(self._factor, np.eye(self.penalty.size), lower=True)[0])
 
     def product(self, v: Vector) -> Vector:
         """H v."""

@@ -347,6 +347,16 @@ class AdaptiveTRSVR:
         most = _MOST_INNER_STEPS if self.inner_steps == "auto" else int(self.inner_steps)
         if work.rows >= problem.n_samples or (automatic and batch * _LARGEST_BATCH > problem.n_samples):
             return
+        if automatic and hasattr(view, "inner_steps"):
+            made = view.inner_steps(state.x, gradient, work.norm, state.scalars["alpha"], batch, most - 1, random)
+            if made is not None:
+                state.x[:], steps, drawn = made
+                report.steps += steps
+                report.batch_size = drawn
+                report.gradient_evaluations += 2 * drawn * min(steps + 1, most - 1)
+                if not steps:
+                    state.scalars["batch_size"] = float(2 * batch)
+                return
         slopes = view.penalty_slopes(reference)
         for s in range(1, most):
             first, second, drawn = view.changes(state.x, batch, random(), not automatic)
@@ -399,7 +409,7 @@ class AdaptiveTRSVR:
             work.escape = work.escape if work.escape_length > _EPSILON else None
             return
         work.averaged = 0
-        if isinstance(work.here, CurvatureView) and not work.cautious:
+        if work.here is not None and getattr(work.here, "outputs", 1) == 1 and not work.cautious:
             # It is more often the curvature that is too small, far from the minimiser, than the sample.
             work.cautious = True
             return
@@ -438,10 +448,12 @@ class AdaptiveTRSVR:
 
 
 def _has_view(problem: Any) -> bool:
-    return isinstance(problem, LinearModel)
+    return hasattr(problem, "curvature_view") or isinstance(problem, LinearModel)
 
 
 def _view_of(problem: Any) -> Any:
+    if hasattr(problem, "curvature_view"):
+        return problem.curvature_view()
     return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
 
 

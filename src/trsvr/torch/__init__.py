@@ -1,15 +1,16 @@
-"""PyTorch front door: `TRSVR`, a ``torch.optim`` optimiser, and `minimize` for those who do not want to write the loop.
+"""PyTorch front door: `TRSVR`, a ``torch.optim`` optimiser; `minimize`, without a loop to write; `LinearModel`, on a GPU.
 
-See docs/pytorch.md.
+See docs/pytorch.md and docs/gpu.md.
 """
 
 try:
-    import torch as _torch  # noqa: F401  # the real one: imports are absolute
+    import torch as _torch  # noqa: F401  # said in our words where it is missing
 except ImportError as error:
     raise ImportError("trsvr.torch needs PyTorch: pip install 'trsvr[torch]'") from error
 
+from trsvr.torch.linear import LinearModel
 from trsvr.torch.minimize import minimize
 from trsvr.torch.optimizer import TRSVR, StepReport
 from trsvr.torch.problem import ModelProblem
 
-__all__ = ["TRSVR", "StepReport", "minimize", "ModelProblem"]
+__all__ = ["TRSVR", "StepReport", "minimize", "ModelProblem", "LinearModel"]

@@ -1,0 +1,239 @@
+"""Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py``.
+
+The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same bits,
+whole solves, no growth of memory over a thousand solves. tests/torch/test_gpu.py runs the same functions. With
+``--sanitize`` only small launches are made: for ``compute-sanitizer python benchmarks/gpu/check.py --sanitize``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+import traceback
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import host_only  # noqa: F401  # must come before trsvr
+
+import numpy as np
+import scipy.sparse
+import torch
+
+import trsvr
+from trsvr import problems
+from trsvr.torch import LinearModel
+from trsvr.torch.sums import Runs
+
+LOSSES = (
+    problems.Logistic(),
+    problems.SquaredHinge(),
+    problems.Squared(),
+    problems.PseudoHuber(0.7),
+    problems.Softmax(),
+)
+PENALTY = problems.L2(1e-3) + problems.DoubleWell(1e-3, 0.5)
+
+
+def toy(loss, n, p, dtype, sparse, seed=0):
+    """Rows of uneven scale, and labels that suit the loss."""
+    rng = np.random.default_rng([seed, n, p])
+    X = rng.normal(size=(n, p)) * np.logspace(-1, 0.5, p)
+    if sparse:
+        X[rng.random((n, p)) > 0.3] = 0.0
+        X[:, 0] = rng.normal(size=n)  # one full column, which is cut into pieces
+        X[n // 2] = 0.0
+    X = X.astype(dtype)
+    score = X @ rng.normal(size=p) + rng.logistic(size=n)
+    if isinstance(loss, problems.Softmax):
+        y = np.digitize(score, np.quantile(score, [0.3, 0.6, 0.8]))
+    elif isinstance(loss, problems.Squared | problems.PseudoHuber):
+        y = score
+    else:
+        y = np.where(score > 0, 1.0, -1.0)
+    return (scipy.sparse.csr_array(X) if sparse else X), y, rng
+
+
+def pair(loss, n, p, dtype, sparse, intercept, weighted, device):
+    """The same problem twice: plain torch and fused."""
+    X, y, rng = toy(loss, n, p, dtype, sparse)
+    weight = rng.integers(0, 3, n).astype(float) if weighted else None
+    options = {"device": device, "intercept": intercept, "sample_weight": weight}
+    plain = LinearModel(X, y, loss, PENALTY, **options, fused=False)
+    fused = LinearModel(X, y, loss, PENALTY, **options, fused=True)
+    return plain, fused, rng
+
+
+def near(found, wanted, tolerance, what):
+    """Largest deviation relative to the largest entry."""
+    found, wanted = (np.asarray(a.cpu() if isinstance(a, torch.Tensor) else a, dtype=float) for a in (found, wanted))
+    error = np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-300)
+    assert np.isfinite(found).all() and error <= tolerance, f"{what}: relative deviation {error:.2e} > {tolerance:.0e}"
+
+
+def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
+    """Every sum of the fused path against the plain one."""
+    plain, fused, rng = pair(loss, n, p, dtype, sparse, intercept, weighted, device)
+    tolerance = 1e-12 if dtype == np.float64 else 1e-6
+    a, b = plain.sums, fused.sums
+    x, v = (plain.to_device(0.5 * rng.normal(size=plain.n_parameters)) for _ in range(2))
+    n = plain.n_samples
+    for raised in (False, True):
+        near(b.total_curvature(x, raised), a.total_curvature(x, raised), tolerance, "curvature")
+        near(b.product(x, v, raised), a.product(x, v, raised), tolerance, "product")
+        near(b.diagonal(x, raised), a.diagonal(x, raised), tolerance, "diagonal")
+        near(b.matrices(x, raised), a.matrices(x, raised), tolerance, "matrix of all rows")
+    for name, found, wanted in zip(("value", "gradient", "curvature"), b.evaluate(x), a.evaluate(x), strict=True):
+        near(found, wanted, tolerance, name)
+    host = b.evaluate_host(x.cpu().numpy())
+    near(host[1], a.evaluate(x)[1], tolerance, "gradient on the host")
+    near(host[0], a.evaluate(x)[0], tolerance, "value on the host")
+    for length in (1, 8):
+        runs = Runs(torch.from_numpy(rng.integers(n, size=20)).to(x.device), length)
+        near(b.matrices(x, False, runs), a.matrices(x, False, runs), tolerance, "sampled matrix")
+        for found, wanted in zip(b.changes(x, v, runs), a.changes(x, v, runs), strict=True):
+            near(found, wanted, tolerance, "changes")
+    batch = rng.integers(n, size=33)
+    near(fused.batch_gradient(v.cpu(), batch), plain.batch_gradient(v.cpu(), batch), tolerance, "batch gradient")
+    again = b.evaluate(x)
+    assert torch.equal(again[1], b.evaluate(x)[1]) and again[0] == b.evaluate(x)[0], "same input, other bits"
+
+
+def check_inner_steps(loss, dtype, device, n=5000, p=9):
+    """Inner steps on the device against the same steps on the host."""
+    plain, fused, rng = pair(loss, n, p, dtype, False, True, True, device)
+    if not hasattr(fused.sums, "inner_steps"):
+        return
+    n, d = plain.n_samples, plain.n_parameters
+    at = 0.1 * rng.normal(size=d)
+    view = plain.curvature_view()
+    _, gradient = view.evaluate(at)
+    P = view.matrix(n, rng)[0] + np.diag(np.abs(plain.penalty.curvatures(at)) + 1e-6)
+    inverse, factor, count, length, most, key = np.linalg.inv(P), 0.7, 40, 16, 4, 12345
+    x = at - factor * inverse @ gradient
+    found, steps = fused.sums.inner_steps(
+        at, x, gradient, inverse, fused.penalty.cubic, factor, (count, length, most), key
+    )
+    made = 0
+    for step in range(most):
+        starts = fused.sums.starts(step, count, key)
+        assert int(starts.min()) >= 0 and int(starts.max()) < n, "a run begins outside the data"
+        halves = plain.sums.changes(plain.to_device(at), plain.to_device(x), Runs(starts, length))
+        one, two = (half.cpu().numpy() / (count // 2 * length) for half in halves)
+        estimate = gradient + 0.5 * (one + two) + plain.penalty.slopes(x) - plain.penalty.slopes(at)
+        error = 0.5 * (one - two)
+        if not error @ inverse @ error <= 0.3 * (estimate @ inverse @ estimate):
+            break
+        x = x - factor * inverse @ estimate
+        made += 1
+    assert steps == made, f"{steps} steps on the device, {made} on the host"
+    near(found, x, 1e-10 if dtype == np.float64 else 1e-6, "x after the inner steps")
+
+
+def check_solve(loss, dtype, sparse, intercept, device, n=20_000, p=11):
+    """Whole solves: fused and plain reach the same minimiser; the same seed gives the same bits."""
+    plain, fused, _ = pair(loss, n, p, dtype, sparse, intercept, True, device)
+    results = [trsvr.minimize(problem, seed=3) for problem in (plain, fused, fused)]
+    for result in results:
+        assert result.success, result.message
+    near(results[1].value, results[0].value, 1e-11, "minimum")
+    assert np.array_equal(results[1].x, results[2].x), "same seed, other bits"
+
+
+def check_paper_solver(device):
+    """TRSVR with a number for alpha runs over the plain protocol."""
+    plain, fused, _ = pair(problems.Logistic(), 500, 6, np.float64, False, False, False, device)
+    for hessian in ("identity", "exact"):
+        solver = trsvr.TRSVR(alpha=0.1, batch_size=50, inner_steps=10, hessian=hessian)
+        a, b = (trsvr.minimize(problem, solver, max_epochs=3, tol=None) for problem in (plain, fused))
+        near(b.x, a.x, 1e-9, hessian)
+
+
+def check_streamed(device, n=30_000, p=12):
+    """Data passed through in blocks give what data on the device give."""
+    X, y, rng = toy(problems.Logistic(), n, p, np.float32, False)
+    whole = LinearModel(X, y, problems.Logistic(), problems.L2(1e-4), device=device)
+    parts = LinearModel(X, y, problems.Logistic(), problems.L2(1e-4), device=device, streamed=7000)
+    x, v = rng.normal(size=p), rng.normal(size=p)
+    near(parts.value_and_gradient(x)[1], whole.value_and_gradient(x)[1], 1e-12, "gradient")
+    near(parts.hessian_product(x, None, v), whole.hessian_product(x, None, v), 1e-12, "product")
+    a, b = trsvr.minimize(whole), trsvr.minimize(parts)
+    assert a.success and b.success
+    near(b.value, a.value, 1e-11, "minimum")
+
+
+def check_memory(device, solves=1000):
+    """No growth over a thousand solves."""
+    X, y, _ = toy(problems.Logistic(), 2000, 8, np.float32, False)
+    problem = LinearModel(X, y, problems.Logistic(), problems.L2(1e-3), device=device)
+    for _ in range(20):
+        trsvr.minimize(problem)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    for _ in range(solves):
+        trsvr.minimize(problem)
+    for _ in range(20):  # problems that come and go, with their graphs
+        trsvr.minimize(LinearModel(X, y, problems.Logistic(), problems.L2(1e-3), device=device))
+    torch.cuda.synchronize()
+    after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    assert after[0] <= before[0] + 2**20, f"allocated memory grew from {before[0]} to {after[0]} bytes"
+    assert after[1] <= before[1] + 2**25, f"reserved memory grew from {before[1]} to {after[1]} bytes"
+
+
+def all_checks(device="cuda", small=False):
+    """(name, function) of every check."""
+    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (700, 150))
+    for loss, dtype, sparse, (n, p) in itertools.product(LOSSES, (np.float64, np.float32), (False, True), sizes):
+        for intercept, weighted in ((False, False), (True, True)):
+            name = f"sums {type(loss).__name__} {np.dtype(dtype)} {n}x{p} sparse={sparse} {intercept} {weighted}"
+            yield (
+                name,
+                lambda loss=loss, n=n, p=p, dtype=dtype, sparse=sparse, intercept=intercept, weighted=weighted: (
+                    check_sums(loss, n, p, dtype, sparse, intercept, weighted, device)
+                ),
+            )
+    for loss, dtype in itertools.product(LOSSES[:4], (np.float64, np.float32)):
+        name = f"inner steps {type(loss).__name__} {np.dtype(dtype)}"
+        yield name, lambda loss=loss, dtype=dtype: check_inner_steps(loss, dtype, device)
+    if small:
+        return
+    for loss, sparse in itertools.product(LOSSES, (False, True)):
+        name = f"solve {type(loss).__name__} sparse={sparse}"
+        yield name, lambda loss=loss, sparse=sparse: check_solve(loss, np.float32, sparse, sparse, device)
+    yield "paper's solver", lambda: check_paper_solver(device)
+    yield "streamed", lambda: check_streamed(device)
+    yield "memory over a thousand solves", lambda: check_memory(device)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sanitize", action="store_true", help="small launches only")
+    parser.add_argument("--match", default="", help="only checks whose name contains this")
+    parser.add_argument("--seconds", type=float, default=280.0, help="begin no further check after so many seconds")
+    arguments = parser.parse_args()
+    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    begun, passed, failed, left = time.perf_counter(), 0, [], 0
+    for name, check in all_checks(small=arguments.sanitize):
+        if arguments.match not in name:
+            continue
+        if time.perf_counter() - begun > arguments.seconds:
+            left += 1
+            continue
+        started = time.perf_counter()
+        try:
+            check()
+            passed += 1
+        except Exception as error:
+            failed.append(name)
+            lines = traceback.format_exc().splitlines()
+            print(f"FAILED {name}: {str(error)[:300]}\n    " + "\n    ".join(lines[-7:-1]), flush=True)
+        if time.perf_counter() - started > 10.0:
+            print(f"slow: {name} took {time.perf_counter() - started:.1f} s", flush=True)
+    print(f"{passed} passed, {len(failed)} failed, {left} not begun, {time.perf_counter() - begun:.0f} s")
+    return 1 if failed or left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

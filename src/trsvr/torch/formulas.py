@@ -1,0 +1,94 @@
+"""The losses of `trsvr.problems` as functions of tensors of margins.
+
+Margins Z are n × K in float64; with one output K = 1. Labels are as the compiled kernels keep them: ±1, 0 … K−1, or
+numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
+
+#: numbers by which the fused kernels know a loss
+CODES: dict[type, int] = {Logistic: 0, SquaredHinge: 1, Squared: 2, PseudoHuber: 3}
+KNOWN = (*CODES, Softmax)
+
+
+def check_loss(loss: Any) -> None:
+    """Refuse a loss whose formulas exist for single numbers only."""
+    if type(loss) not in KNOWN:
+        names = ", ".join(kind.__name__ for kind in KNOWN)
+        raise ValueError(
+            f"loss must be one of {names} on tensors, got {loss!r}; trsvr.problems.LinearModel takes your own"
+        )
+
+
+def values_and_slopes(loss: Any, Z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses (n) and their derivatives in the margins (n × K)."""
+    if isinstance(loss, Softmax):
+        chosen = y.long()[:, None]
+        logs = torch.logsumexp(Z, 1)
+        slopes = torch.exp(Z - logs[:, None])
+        values = logs - Z.gather(1, chosen)[:, 0]
+        return values, slopes.scatter_add(1, chosen, -torch.ones_like(Z[:, :1]))
+    z = Z[:, 0]
+    if isinstance(loss, Logistic):
+        m = z * y
+        small = torch.exp(-m.abs())
+        values = (-m).clamp(min=0.0) + torch.log1p(small)
+        slopes = -y * torch.where(m > 0.0, small, 1.0) / (1.0 + small)
+    elif isinstance(loss, SquaredHinge):
+        gap = (1.0 - z * y).clamp(min=0.0)
+        values, slopes = gap * gap, -2.0 * y * gap
+    elif isinstance(loss, Squared):
+        residual = z - y
+        values, slopes = 0.5 * residual * residual, residual
+    else:
+        residual = z - y
+        root = torch.sqrt(1.0 + (residual / loss.delta) ** 2)
+        values, slopes = residual * residual / (1.0 + root), residual / root
+    return values, slopes[:, None]
+
+
+def slopes_of(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
+    """Derivatives in the margins alone."""
+    return values_and_slopes(loss, Z, y)[1]
+
+
+def curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
+    """Second derivatives, n × K; for `Softmax` the diagonal π (1 − π)."""
+    if isinstance(loss, Softmax):
+        shares = torch.softmax(Z, 1)
+        return shares * (1.0 - shares)
+    z = Z[:, 0]
+    if isinstance(loss, Logistic):
+        small = torch.exp(-z.abs())
+        found = small / (1.0 + small) ** 2
+    elif isinstance(loss, SquaredHinge):
+        found = torch.where(z * y < 1.0, 2.0, 0.0).to(z.dtype)
+    elif isinstance(loss, Squared):
+        found = torch.ones_like(z)
+    else:
+        square = 1.0 + ((z - y) / loss.delta) ** 2
+        found = 1.0 / (square * torch.sqrt(square))
+    return found[:, None]
+
+
+def raised_curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
+    """The same, at least |slope| / max(|z|, 1): see `trsvr.problems.margins.MarginKernels.raise_weights`."""
+    found = curvatures(loss, Z, y)
+    if isinstance(loss, Softmax):
+        return found
+    return torch.maximum(found, slopes_of(loss, Z, y).abs() / Z.abs().clamp(min=1.0))
+
+
+def curvature_times(loss: Any, Z: Tensor, y: Tensor, T: Tensor) -> Tensor:
+    """Second derivative of each row's loss, times the row of T: n × K."""
+    if isinstance(loss, Softmax):
+        shares = torch.softmax(Z, 1)
+        return shares * (T - (shares * T).sum(1, keepdim=True))
+    return curvatures(loss, Z, y) * T

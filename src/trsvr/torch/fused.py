@@ -1,0 +1,389 @@
+"""The sums of `trsvr.torch.sums` in Triton: rows with products of their own, and whole passes in two launches.
+
+Dense rows with one output and at most 64 columns are worked off by `FusedSums`, which reads X once per pass. All else
+runs on the plain formulas over rows whose products are hand-written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from trsvr._vectors import Vector
+from trsvr.parts.variance import NOISE
+from trsvr.torch import kernels
+from trsvr.torch.formulas import CODES
+from trsvr.torch.rows import DenseRows, SparseRows
+from trsvr.torch.sums import Runs, Sums
+
+#: columns (with the intercept) up to which a tile of rows fits into registers
+MOST_COLUMNS = 64
+# Entries of a compressed column that one program adds up; longer ones are cut.
+_PIECE = 2048
+_INTERPRETED_PROGRAMS = 4
+
+
+def fuse(sums: Sums) -> Sums:
+    """The same sums by Triton kernels."""
+    rows: Any = sums.rows
+    own = FusedDenseRows(rows.values) if isinstance(rows, DenseRows) else FusedSparseRows.of(rows)
+    few = isinstance(rows, DenseRows) and sums.outputs == 1 and rows.columns + sums.intercept <= MOST_COLUMNS
+    kind = FusedSums if few and rows.n_rows < 2**31 - 2**16 else Sums
+    return kind(own, sums.labels, sums.weights, sums.loss, sums.intercept, sums.outputs)
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _INTERPRETED_PROGRAMS // 2
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+# ------------------------------------------------------------------------------------------------------------ rows
+
+
+class FusedDenseRows(DenseRows):
+    """Dense rows whose products read X as it is, without a widened copy."""
+
+    def products(self, W: Tensor) -> Tensor:
+        """X W, n × K."""
+        K = W.shape[1]
+        out = torch.empty(self.n_rows, K, dtype=torch.float64, device=self.device)
+        kernels.dense_products[(triton.cdiv(self.n_rows, 64), K)](
+            self.values, W.contiguous(), out, self.n_rows, self.columns, K, R=64, C=32
+        )
+        return out
+
+    def transposed(self, S: Tensor) -> Tensor:
+        """Xᵀ S, p × K."""
+        return self._transposed(S, False)
+
+    def squares(self, weights: Tensor) -> Tensor:
+        """Σ weight_i x_ij², p × K."""
+        return self._transposed(weights, True)
+
+    def _transposed(self, S: Tensor, squared: bool) -> Tensor:
+        K = S.shape[1]
+        parts = min(triton.cdiv(self.n_rows, 64), 4 * _multiprocessors(self.device))
+        out = torch.empty(parts, self.columns, K, dtype=torch.float64, device=self.device)
+        kernels.dense_transposed[(parts, triton.cdiv(self.columns, 32), K)](
+            self.values, S.contiguous(), out, self.n_rows, self.columns, K, SQUARED=squared, R=64, C=32
+        )
+        return out.sum(0)
+
+
+class FusedSparseRows(SparseRows):
+    """Compressed rows; a segment too long for one program is cut, and the pieces are added afterwards."""
+
+    @classmethod
+    def of(cls, rows: SparseRows) -> FusedSparseRows:
+        """The same rows."""
+        return cls(rows.data, rows.indices, rows.indptr, rows.columns)
+
+    def __init__(self, data: Tensor, indices: Tensor, indptr: Tensor, columns: int) -> None:
+        super().__init__(data, indices, indptr, columns)
+        self._row_pieces: tuple[Tensor, Tensor | None] | None = None
+        self._column_pieces: tuple[Tensor, Tensor | None] | None = None
+
+    def products(self, W: Tensor) -> Tensor:
+        """X W, n × K."""
+        if self._row_pieces is None:
+            self._row_pieces = _pieces(self.indptr)
+        return _sums_of(self.data, self.indices, self._row_pieces, W, False)
+
+    def transposed(self, S: Tensor) -> Tensor:
+        """Xᵀ S, p × K."""
+        return self._by_columns(S, False)
+
+    def squares(self, weights: Tensor) -> Tensor:
+        """Σ weight_i x_ij², p × K."""
+        return self._by_columns(weights, True)
+
+    def _by_columns(self, S: Tensor, squared: bool) -> Tensor:
+        data, rows, begins = self.transpose
+        if self._column_pieces is None:
+            self._column_pieces = _pieces(begins)
+        return _sums_of(data, rows, self._column_pieces, S, squared)
+
+
+def _pieces(begins: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Where pieces of at most `_PIECE` entries begin, and where the segments begin among the pieces."""
+    counts = (begins.diff() + _PIECE - 1) // _PIECE
+    if int(counts.max()) <= 1:
+        return begins, None
+    counts = counts.clamp(min=1)
+    firsts = torch.zeros_like(begins)
+    torch.cumsum(counts, 0, out=firsts[1:])
+    total = int(firsts[-1])
+    number = torch.arange(total, device=begins.device) - torch.repeat_interleave(firsts[:-1], counts, output_size=total)
+    cuts = torch.repeat_interleave(begins[:-1], counts, output_size=total) + number * _PIECE
+    return torch.cat([cuts, begins[-1:]]), firsts
+
+
+def _sums_of(
+    data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None], W: Tensor, squared: bool
+) -> Tensor:
+    begins, firsts = pieces
+    K = W.shape[1]
+    segments = begins.numel() - 1
+    out = torch.empty(segments, K, dtype=torch.float64, device=data.device)
+    kernels.segment_products[(triton.cdiv(segments, 16), K)](
+        data, indices, begins, W.contiguous(), out, segments, K, SQUARED=squared, R=16, E=32
+    )
+    if firsts is None:
+        return out
+    segments = firsts.numel() - 1
+    whole = torch.empty(segments, K, dtype=torch.float64, device=data.device)
+    kernels.segment_sums[(triton.cdiv(segments, 16), K)](out, firsts, whole, segments, K, R=16, E=32)
+    return whole
+
+
+# ------------------------------------------------------------------------------------------------------ whole passes
+
+
+class FusedSums(Sums):
+    """Few dense columns, one output: value, gradient, products, matrices and inner steps with one reading of X each."""
+
+    #: rows of a tile, warps, stages of the pipeline and programs for each multiprocessor of a full pass
+    shape = (128, 4, 3, 2)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        d = self.n_parameters
+        self.D = max(16, triton.next_power_of_2(d))
+        self._empty = torch.zeros(1, dtype=torch.float64, device=self.device)
+        self._common = {
+            "P": self.rows.columns,
+            "D": self.D,
+            "LOSS": CODES[type(self.loss)],
+            "WEIGHTED": self.weights is not None,
+            "INTERCEPT": int(self.intercept),
+        }
+        self._data = (self.rows.values, self.labels, self._empty if self.weights is None else self.weights)
+        self._delta = torch.full((1,), getattr(self.loss, "delta", 1.0), dtype=torch.float64, device=self.device)
+        self._programs = self.shape[3] * _multiprocessors(self.device)
+        self._evaluation: _Captured | None = None
+        self._loops: dict[int, _InnerLoop] = {}
+
+    def _room(self, *shape: int) -> Tensor:
+        return torch.empty(*shape, dtype=torch.float64, device=self.device)
+
+    def _tuned(self) -> dict[str, int]:
+        rows, warps, stages, _ = self.shape
+        if self.D > 32:
+            rows, warps = 64, 8
+        return {"R": rows, "num_warps": warps, "STAGES": stages}
+
+    def _add_up(self, parts: Tensor, out: Tensor) -> Tensor:
+        count, width = parts.shape[0], parts[0].numel()
+        kernels.add_up[(triton.cdiv(width, 16),)](parts, out, count, width, B=64, C=16)
+        return out
+
+    def _full(self, x: Tensor, parts: Tensor, out: Tensor, raised: bool) -> None:
+        kernels.full_pass[(self._programs,)](
+            *self._data, x, parts, self.n_rows, self._delta, **self._common, RAISED=raised, **self._tuned()
+        )
+        self._add_up(parts, out)
+
+    def _full_sums(self, x: Tensor, raised: bool = False) -> Tensor:
+        """Gradient (D), losses and curvatures, summed."""
+        parts, out = self._room(self._programs, self.D + 2), self._room(self.D + 2)
+        self._full(x, parts, out, raised)
+        return out
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ losses and Σ their gradients."""
+        out = self._full_sums(x)
+        return out[self.D], out[: self.n_parameters]
+
+    def evaluate_tensors(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Σ losses, Σ gradients, Σ curvatures, left on the device."""
+        out = self._full_sums(x)
+        return out[self.D], out[: self.n_parameters], out[self.D + 1]
+
+    def evaluate_host(self, x: Vector) -> tuple[float, Vector, float]:
+        """The same from and to the host: one graph, one wait."""
+        if self.device.type != "cuda":
+            return super().evaluate_host(x)
+        if self._evaluation is None:
+            at, parts, out = self._room(self.n_parameters), self._room(self._programs, self.D + 2), self._room(self.D + 2)
+            self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False))
+        out = self._evaluation.run(x)
+        return float(out[self.D]), out[: self.n_parameters].copy(), float(out[self.D + 1])
+
+    def total_curvature(self, x: Tensor, raised: bool) -> float:
+        """Σ curvatures."""
+        return float(self._full_sums(x, raised)[self.D + 1])
+
+    def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
+        """Σ Hessians of the losses at x, times v."""
+        parts, out = self._room(self._programs, self.D), self._room(self.D)
+        kernels.product_pass[(self._programs,)](
+            *self._data, x, v, parts, self.n_rows, self._delta, **self._common, RAISED=raised, **self._tuned()
+        )
+        return self._add_up(parts, out)[: self.n_parameters]
+
+    def matrices(self, x: Tensor, raised: bool = False, runs: Runs | None = None) -> Tensor:
+        """Σ curvature_i (x_i, 1)(x_i, 1)ᵀ over all rows or the runs."""
+        D, d = self.D, self.n_parameters
+        size = self.n_rows if runs is None else runs.size
+        programs = min(self._programs, triton.cdiv(size, 64))
+        parts, out = self._room(programs, D, D), self._room(D, D)
+        starts, count, shift = self._empty, 0, 0
+        double = self.rows.values.dtype == torch.float64
+        if runs is not None:
+            starts, count, shift = runs.starts, runs.starts.numel(), runs.length.bit_length() - 1
+        kernels.gram_pass[(programs,)](
+            *self._data, x, starts, parts, self.n_rows, count, shift, self._delta,
+            **self._common, RAISED=raised, ALL=runs is None, DOUBLE=double,
+            R=32 if double else 64, STAGES=2, num_warps=4,
+        )  # fmt: skip
+        return self._add_up(parts, out)[None, :d, :d]
+
+    def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
+        """Σ over the runs' halves of the gradients' changes from ``at`` to x."""
+        programs = self._programs // 2 * 2
+        parts = self._room(programs, self.D)
+        kernels.change_pass[(programs,)](
+            *self._data, at, x, runs.starts, parts, self.n_rows, runs.starts.numel(), runs.length.bit_length() - 1,
+            self._delta, **self._common, **self._tuned(),
+        )  # fmt: skip
+        half, d = programs // 2, self.n_parameters
+        first = self._add_up(parts[:half], self._room(self.D))
+        second = self._add_up(parts[half:], self._room(self.D))
+        return first[:d], second[:d]
+
+    # ---------------------------------------------------------------------------------------------- inner steps
+
+    def inner_steps(
+        self,
+        at: Vector,
+        x: Vector,
+        gradient: Vector,
+        inverse: Any,
+        cubic: tuple[float, float],
+        factor: float,
+        sizes: tuple[int, int, int],
+        key: int,
+    ) -> tuple[Vector, int]:
+        """All inner steps from x, with the reference ``at`` and its gradient; returns the new x and how many.
+
+        Parameters
+        ----------
+        inverse : array
+            P⁻¹; a step is ``factor`` times P⁻¹ḡ.
+        cubic : pair of floats
+            (a, c) with r'(w) = a w + c w³.
+        sizes
+            Runs in a batch, their length and the most steps.
+        key : int
+            What the runs' places depend on.
+        """
+        count, length, most = sizes
+        loop = self._loops.get(most)
+        if loop is None:
+            loop = self._loops[most] = _InnerLoop(self, most)
+        return loop.run(at, x, gradient, inverse, (count, length.bit_length() - 1, key, most, factor, *cubic))
+
+    def starts(self, step: int, count: int, key: int) -> Tensor:
+        """Where the runs of an inner step begin."""
+        out = torch.empty(count, dtype=torch.int64, device=self.device)
+        kernels.list_starts[(triton.cdiv(count, 256),)](out, key, step * count, self.n_rows, count, B=256)
+        return out
+
+    def warm_up(self, dense: bool) -> None:
+        """Compile the kernels, and record the graphs, of what the adaptive mode will ask for."""
+        if self.device.type != "cuda" or self._evaluation is not None:
+            return
+        zero = np.zeros(self.n_parameters)
+        at = torch.zeros(self.n_parameters, dtype=torch.float64, device=self.device)
+        self.evaluate_host(zero)
+        self.total_curvature(at, True)
+        self.product(at, at)
+        if dense:
+            runs = Runs(torch.zeros(2, dtype=torch.int64, device=self.device), 1)
+            self.matrices(at, False, runs)
+            self.matrices(at, False)
+            self.changes(at, at, runs)
+            self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, 1, 9), 0)
+        torch.cuda.synchronize(self.device)
+
+
+class _Captured:
+    """Launches recorded once and replayed: input from the host, output to the host, one wait."""
+
+    def __init__(self, source: Tensor, target: Tensor, launch: Any) -> None:
+        self._graph: Any = None
+        self._device = source.device
+        pinned = self._device.type == "cuda"
+        self._input = torch.zeros(source.shape, dtype=source.dtype, pin_memory=pinned)
+        self._output = torch.zeros(target.shape, dtype=target.dtype, pin_memory=pinned)
+        self._in, self._out = self._input.numpy(), self._output.numpy()
+
+        def launches() -> None:
+            source.copy_(self._input, non_blocking=True)
+            launch()
+            self._output.copy_(target, non_blocking=True)
+
+        self._launches = launches
+        if pinned:
+            with torch.cuda.device(self._device):
+                launches()  # compiles what is not compiled yet: nothing may be loaded while a graph is recorded
+                torch.cuda.synchronize()
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._graph):
+                    launches()
+
+    def run(self, values: Vector) -> Vector:
+        """Replay with these values; what comes back is overwritten by the next run."""
+        self._in[...] = values
+        if self._graph is None:
+            self._launches()
+        else:
+            with torch.cuda.device(self._device):
+                self._graph.replay()
+                torch.cuda.current_stream().synchronize()
+        return self._out
+
+
+class _InnerLoop:
+    """The inner steps of `FusedSums`, up to a number, as one graph."""
+
+    def __init__(self, sums: FusedSums, most: int) -> None:
+        D = sums.D
+        self._sums, self._d = sums, sums.n_parameters
+        # x, the plan, and the state's flag and count: see `kernels`
+        self._sent = np.zeros(3 * D + D * D + 9)
+        self._sent[-2] = 1.0
+        sent, state = sums._room(self._sent.size), sums._room(D + 2)
+        programs = sums._programs // 2 * 2
+        parts = sums._room(programs, D)
+        plan = sent[D:]
+
+        def launch() -> None:
+            state[:D].copy_(sent[:D])
+            state[D:].copy_(sent[-2:])
+            for step in range(most):
+                kernels.inner_changes[(programs,)](
+                    *sums._data, plan, state, parts, sums.n_rows, step, sums._delta, **sums._common, **sums._tuned()
+                )
+                kernels.inner_update[(1,)](
+                    parts, plan, state, programs, step, NOISE,
+                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=32,
+                )  # fmt: skip
+
+        self._captured = _Captured(sent, state, launch)
+
+    def run(self, at: Vector, x: Vector, gradient: Vector, inverse: Any, scalars: tuple[float, ...]) -> tuple[Vector, int]:
+        """New x and the number of steps."""
+        D, d, sent = self._sums.D, self._d, self._sent
+        sent[:d] = x
+        sent[D : D + d] = at
+        sent[2 * D : 2 * D + d] = gradient
+        sent[3 * D : 3 * D + D * D].reshape(D, D)[:d, :d] = inverse
+        sent[-9:-2] = scalars
+        out = self._captured.run(sent)
+        return out[:d].copy(), int(out[D + 1])

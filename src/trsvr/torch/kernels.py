@@ -1,0 +1,371 @@
+"""Triton kernels of a linear model with one output and few columns: each reads a row once.
+
+A program works off tiles of rows, one after another, and keeps its sums in registers; at the end it writes them to a
+place of its own, and a second, small kernel adds those in a fixed order. So the same input gives the same bits. Rows
+may be float32; every product and sum is float64. An intercept is a column of ones that exists in registers only.
+"""
+
+# ruff: noqa: D103  # kernels are described where they are launched
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _terms(z, y, delta, LOSS: tl.constexpr):
+    """Loss, slope and curvature; the formulas are those of `trsvr.problems.losses`."""
+    if LOSS == 0:
+        m = z * y
+        small = tl.exp(-tl.abs(m))
+        share = 1.0 / (1.0 + small)
+        value = tl.maximum(-m, 0.0) + tl.log(1.0 + small)
+        slope = -y * tl.where(m > 0.0, small, 1.0) * share
+        curvature = small * share * share
+    elif LOSS == 1:
+        gap = tl.maximum(1.0 - z * y, 0.0)
+        value = gap * gap
+        slope = -2.0 * y * gap
+        curvature = tl.where(z * y < 1.0, 2.0, 0.0).to(tl.float64)
+    elif LOSS == 2:
+        residual = z - y
+        value = 0.5 * residual * residual
+        slope = residual
+        curvature = tl.full(z.shape, 1.0, tl.float64)
+    else:
+        residual = z - y
+        ratio = residual / delta
+        square = 1.0 + ratio * ratio
+        root = tl.sqrt(square)
+        value = residual * residual / (1.0 + root)
+        slope = residual / root
+        curvature = 1.0 / (square * root)
+    return value, slope, curvature
+
+
+@triton.jit
+def _raise(z, slope, curvature, RAISED: tl.constexpr):
+    if RAISED:
+        curvature = tl.maximum(curvature, tl.abs(slope) / tl.maximum(tl.abs(z), 1.0))
+    return curvature
+
+
+@triton.jit
+def _tile(X, rows, valid, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
+    """Rows as a tile of float64, with the column of ones."""
+    places = rows.to(tl.int64)[:, None] * P + cols[None, :]
+    x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < P), other=0.0).to(tl.float64)
+    if INTERCEPT:
+        x = tl.where(cols[None, :] == P, 1.0, x)
+    return x
+
+
+@triton.jit
+def _label(Y, rows, valid):
+    return tl.load(Y + rows, mask=valid, other=0).to(tl.float64)
+
+
+@triton.jit
+def _weight(WEIGHTS, rows, valid, WEIGHTED: tl.constexpr):
+    if WEIGHTED:
+        return tl.load(WEIGHTS + rows, mask=valid, other=0.0)
+    else:
+        return tl.where(valid, 1.0, 0.0).to(tl.float64)
+
+
+@triton.jit(do_not_specialize=["n"])
+def full_pass(
+    X, Y, WEIGHTS, AT, OUT, n, DELTA,
+    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    delta = tl.load(DELTA)
+    cols = tl.arange(0, D)
+    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
+    gradient = tl.zeros([R, D], tl.float64)
+    values = tl.zeros([R], tl.float64)
+    curvatures = tl.zeros([R], tl.float64)
+    for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
+        rows = tile * R + tl.arange(0, R)
+        valid = rows < n
+        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        y = _label(Y, rows, valid)
+        z = tl.sum(x * w[None, :], 1)
+        value, slope, curvature = _terms(z, y, delta, LOSS)
+        weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
+        values += weight * value
+        curvatures += weight * _raise(z, slope, curvature, RAISED)
+        gradient += x * (weight * slope)[:, None]
+    OUT += program * (D + 2)
+    tl.store(OUT + cols, tl.sum(gradient, 0))
+    tl.store(OUT + D, tl.sum(values, 0))
+    tl.store(OUT + D + 1, tl.sum(curvatures, 0))
+
+
+@triton.jit(do_not_specialize=["n"])
+def product_pass(
+    X, Y, WEIGHTS, AT, ALONG, OUT, n, DELTA,
+    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    delta = tl.load(DELTA)
+    cols = tl.arange(0, D)
+    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
+    v = tl.load(ALONG + cols, mask=cols < P + INTERCEPT, other=0.0)
+    total = tl.zeros([R, D], tl.float64)
+    for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
+        rows = tile * R + tl.arange(0, R)
+        valid = rows < n
+        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        y = _label(Y, rows, valid)
+        z = tl.sum(x * w[None, :], 1)
+        t = tl.sum(x * v[None, :], 1)
+        _, slope, curvature = _terms(z, y, delta, LOSS)
+        weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
+        total += x * (weight * _raise(z, slope, curvature, RAISED) * t)[:, None]
+    tl.store(OUT + program * D + cols, tl.sum(total, 0))
+
+
+@triton.jit(do_not_specialize=["n", "count", "shift"])
+def gram_pass(
+    X, Y, WEIGHTS, AT, STARTS, OUT, n, count, shift, DELTA,
+    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, DOUBLE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Over all rows, or over ``count`` runs of 2^shift rows."""
+    program = tl.program_id(0)
+    delta = tl.load(DELTA)
+    cols = tl.arange(0, D)
+    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
+    total = tl.zeros([D, D], tl.float64)
+    size = n if ALL else count << shift
+    for tile in tl.range(program, tl.cdiv(size, R), tl.num_programs(0), num_stages=STAGES):
+        place = tile * R + tl.arange(0, R)
+        valid = place < size
+        if ALL:
+            rows = place
+        else:
+            rows = tl.load(STARTS + (place >> shift), mask=valid, other=0).to(tl.int32) + (place & ((1 << shift) - 1))
+            rows = rows % n
+        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        y = _label(Y, rows, valid)
+        z = tl.sum(x * w[None, :], 1)
+        _, slope, curvature = _terms(z, y, delta, LOSS)
+        weight = _weight(WEIGHTS, rows, valid, WEIGHTED) * _raise(z, slope, curvature, RAISED)
+        # The root on both sides keeps the result symmetric.
+        x = x * tl.sqrt(weight)[:, None]
+        if DOUBLE:
+            total = tl.dot(tl.trans(x), x, total, out_dtype=tl.float64)
+        else:
+            # Three products of tensor cores are as exact as float32; sums over tiles are float64 again.
+            x = x.to(tl.float32)
+            total += tl.dot(tl.trans(x), x, input_precision="tf32x3").to(tl.float64)
+    places = cols[:, None] * D + cols[None, :]
+    tl.store(OUT + program * D * D + places, total)
+
+
+@triton.jit(do_not_specialize=["n", "count", "shift"])
+def change_pass(
+    X, Y, WEIGHTS, AT, TO, STARTS, OUT, n, count, shift, DELTA,
+    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The first half of the programs sums over the first half of the runs, the second over the second."""
+    program = tl.program_id(0)
+    delta = tl.load(DELTA)
+    programs = tl.num_programs(0) // 2
+    half = program // programs
+    cols = tl.arange(0, D)
+    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
+    v = tl.load(TO + cols, mask=cols < P + INTERCEPT, other=0.0)
+    total = tl.zeros([R, D], tl.float64)
+    size = (count // 2) << shift
+    for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
+        place = tile * R + tl.arange(0, R)
+        valid = place < size
+        run = (place >> shift) + half * (count // 2)
+        rows = (tl.load(STARTS + run, mask=valid, other=0).to(tl.int32) + (place & ((1 << shift) - 1))) % n
+        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        y = _label(Y, rows, valid)
+        _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
+        _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
+        total += x * (_weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before))[:, None]
+    tl.store(OUT + program * D + cols, tl.sum(total, 0))
+
+
+@triton.jit(do_not_specialize=["parts", "width"])
+def add_up(PARTS, OUT, parts, width, B: tl.constexpr, C: tl.constexpr):
+    """Column sums of the parts, in order."""
+    cols = tl.program_id(0) * C + tl.arange(0, C)
+    total = tl.zeros([B, C], tl.float64)
+    for begin in range(0, parts, B):
+        rows = begin + tl.arange(0, B)
+        mask = (rows[:, None] < parts) & (cols[None, :] < width)
+        total += tl.load(PARTS + rows[:, None] * width + cols[None, :], mask=mask, other=0.0)
+    tl.store(OUT + cols, tl.sum(total, 0), mask=cols < width)
+
+
+# ------------------------------------------------------------------------------- inner steps, without the host
+#
+# PLAN, sent once: reference (D), gradient (D), P⁻¹ (D × D), then count, shift, key, steps at most, step factor and the
+# penalty's a and c (r'(w) = a w + c w³). STATE, kept on the device: x (D), then whether steps go on, and steps made.
+
+
+@triton.jit
+def random_starts(key, run, n):
+    """Row numbers that depend on the key and the run alone."""
+    bits = tl.randint(key, run).to(tl.uint32, bitcast=True).to(tl.uint64)
+    return ((bits * n.to(tl.uint64)) >> 32).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["key", "first", "n", "count"])
+def list_starts(OUT, key, first, n, count, B: tl.constexpr):
+    run = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(OUT + run, random_starts(key, first + run, n).to(tl.int64), mask=run < count)
+
+
+@triton.jit(do_not_specialize=["n", "step"])
+def inner_changes(
+    X, Y, WEIGHTS, PLAN, STATE, OUT, n, step, DELTA,
+    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """`change_pass` on runs from places of its own choice; nothing is done once the steps have ended."""
+    program = tl.program_id(0)
+    delta = tl.load(DELTA)
+    programs = tl.num_programs(0) // 2
+    half = program // programs
+    cols = tl.arange(0, D)
+    w = tl.load(PLAN + cols)
+    v = tl.load(STATE + cols)
+    count = tl.load(PLAN + 2 * D + D * D).to(tl.int32)
+    shift = tl.load(PLAN + 2 * D + D * D + 1).to(tl.int32)
+    key = tl.load(PLAN + 2 * D + D * D + 2).to(tl.int32)
+    total = tl.zeros([R, D], tl.float64)
+    size = tl.where(tl.load(STATE + D) != 0.0, (count // 2) << shift, 0)
+    for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
+        place = tile * R + tl.arange(0, R)
+        valid = place < size
+        run = (place >> shift) + half * (count // 2)
+        rows = (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
+        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        y = _label(Y, rows, valid)
+        _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
+        _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
+        total += x * (_weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before))[:, None]
+    tl.store(OUT + program * D + cols, tl.sum(total, 0))
+
+
+@triton.jit(do_not_specialize=["parts", "step"])
+def inner_update(
+    PARTS, PLAN, STATE, parts, step, noise_limit, P: tl.constexpr, D: tl.constexpr, INTERCEPT: tl.constexpr,
+    B: tl.constexpr,
+):  # fmt: skip
+    """One step from the sums of the two halves, unless they differ too much."""
+    going = tl.load(STATE + D) != 0.0
+    cols = tl.arange(0, D)
+    scalars = PLAN + 2 * D + D * D
+    count = tl.load(scalars).to(tl.int32)
+    shift = tl.load(scalars + 1).to(tl.int32)
+    most = tl.load(scalars + 3).to(tl.int32)
+    factor = tl.load(scalars + 4)
+    linear = tl.load(scalars + 5)
+    cubic = tl.load(scalars + 6)
+    first = tl.zeros([B, D], tl.float64)
+    second = tl.zeros([B, D], tl.float64)
+    for begin in range(0, parts // 2, B):
+        rows = begin + tl.arange(0, B)
+        mask = (rows[:, None] < parts // 2) & (cols[None, :] < D)
+        first += tl.load(PARTS + rows[:, None] * D + cols[None, :], mask=mask, other=0.0)
+        second += tl.load(PARTS + (rows + parts // 2)[:, None] * D + cols[None, :], mask=mask, other=0.0)
+    per_half = 1.0 / ((count // 2) << shift).to(tl.float64)
+    one = tl.sum(first, 0) * per_half
+    two = tl.sum(second, 0) * per_half
+    at = tl.load(PLAN + cols)
+    x = tl.load(STATE + cols)
+    penalised = cols < P
+    change = linear * (x - at) + cubic * (x * x * x - at * at * at)
+    estimate = tl.load(PLAN + D + cols) + 0.5 * (one + two) + tl.where(penalised, change, 0.0)
+    error = 0.5 * (one - two)
+    inverse = tl.load(PLAN + 2 * D + cols[:, None] * D + cols[None, :])
+    solved = tl.sum(inverse * estimate[None, :], 1)
+    signal = tl.sum(solved * estimate, 0)
+    noise = tl.sum(tl.sum(inverse * error[None, :], 1) * error, 0)
+    going = going & (noise <= noise_limit * signal) & (step < most)
+    tl.store(STATE + cols, tl.where(going, x - factor * solved, x))
+    tl.store(STATE + D + 1, tl.load(STATE + D + 1) + tl.where(going, 1.0, 0.0))
+    tl.store(STATE + D, tl.where(going, 1.0, 0.0))
+
+
+# ------------------------------------------------------------------------------------- products for any shape
+
+
+@triton.jit(do_not_specialize=["n", "K"])
+def dense_products(X, W, OUT, n, p, K, R: tl.constexpr, C: tl.constexpr):
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    k = tl.program_id(1)
+    valid = rows < n
+    total = tl.zeros([R], tl.float64)
+    for begin in range(0, p, C):
+        cols = begin + tl.arange(0, C)
+        places = rows.to(tl.int64)[:, None] * p + cols[None, :]
+        x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < p), other=0.0).to(tl.float64)
+        w = tl.load(W + cols * K + k, mask=cols < p, other=0.0)
+        total += tl.sum(x * w[None, :], 1)
+    tl.store(OUT + rows.to(tl.int64) * K + k, total, mask=valid)
+
+
+@triton.jit(do_not_specialize=["n", "K"])
+def dense_transposed(X, S, OUT, n, p, K, SQUARED: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    """A part for each program along the rows: OUT is parts × p × K."""
+    cols = tl.program_id(1) * C + tl.arange(0, C)
+    k = tl.program_id(2)
+    total = tl.zeros([R, C], tl.float64)
+    for tile in range(tl.program_id(0), tl.cdiv(n, R), tl.num_programs(0)):
+        rows = tile * R + tl.arange(0, R)
+        valid = rows < n
+        places = rows.to(tl.int64)[:, None] * p + cols[None, :]
+        x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < p), other=0.0).to(tl.float64)
+        s = tl.load(S + rows.to(tl.int64) * K + k, mask=valid, other=0.0)
+        total += (x * x if SQUARED else x) * s[:, None]
+    tl.store(OUT + (tl.program_id(0).to(tl.int64) * p + cols) * K + k, tl.sum(total, 0), mask=cols < p)
+
+
+@triton.jit(do_not_specialize=["segments", "K"])
+def segment_products(DATA, INDICES, BEGINS, W, OUT, segments, K, SQUARED: tl.constexpr, R: tl.constexpr, E: tl.constexpr):
+    """Σ data_e w[index_e] over each segment of entries."""
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    k = tl.program_id(1)
+    valid = rows < segments
+    begin = tl.load(BEGINS + rows, mask=valid, other=0)
+    end = tl.load(BEGINS + rows + 1, mask=valid, other=0)
+    total = tl.zeros([R], tl.float64)
+    longest = tl.max(end - begin, 0)
+    for offset in range(0, longest, E):
+        places = begin[:, None] + offset + tl.arange(0, E)[None, :]
+        mask = places < end[:, None]
+        x = tl.load(DATA + places, mask=mask, other=0.0).to(tl.float64)
+        w = tl.load(W + tl.load(INDICES + places, mask=mask, other=0) * K + k, mask=mask, other=0.0)
+        total += tl.sum((x * x if SQUARED else x) * w, 1)
+    tl.store(OUT + rows.to(tl.int64) * K + k, total, mask=valid)
+
+
+@triton.jit(do_not_specialize=["segments", "K"])
+def segment_sums(ENTRIES, BEGINS, OUT, segments, K, R: tl.constexpr, E: tl.constexpr):
+    """Sums of the entries (segments of rows of K numbers)."""
+    rows = tl.program_id(0) * R + tl.arange(0, R)
+    k = tl.program_id(1)
+    valid = rows < segments
+    begin = tl.load(BEGINS + rows, mask=valid, other=0)
+    end = tl.load(BEGINS + rows + 1, mask=valid, other=0)
+    total = tl.zeros([R], tl.float64)
+    longest = tl.max(end - begin, 0)
+    for offset in range(0, longest, E):
+        places = begin[:, None] + offset + tl.arange(0, E)[None, :]
+        mask = places < end[:, None]
+        total += tl.sum(tl.load(ENTRIES + places * K + k, mask=mask, other=0.0), 1)
+    tl.store(OUT + rows.to(tl.int64) * K + k, total, mask=valid)

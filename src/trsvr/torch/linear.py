@@ -1,0 +1,283 @@
+"""Linear models on tensors: `trsvr.problems.LinearModel` for CPU and CUDA devices."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trsvr import _check
+from trsvr._vectors import Vector
+from trsvr.problems.linear import LinearModel as CompiledModel
+from trsvr.problems.linear import _labels, _weights
+from trsvr.problems.losses import Logistic, Softmax, labels_of
+from trsvr.problems.margins import Indices
+from trsvr.problems.matrix import as_rows
+from trsvr.problems.regularizers import L2
+from trsvr.problems.rows import DenseRows as HostRows
+from trsvr.torch import formulas
+from trsvr.torch.penalty import Penalty
+from trsvr.torch.rows import DenseRows, Rows, SparseRows
+from trsvr.torch.sums import Sums
+from trsvr.torch.view import TensorView
+
+_log = logging.getLogger("trsvr")
+_FLOATS = (torch.float32, torch.float64)
+
+
+class LinearModel:
+    """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w), with X on a device.
+
+    The parameters are those of `trsvr.problems.LinearModel`, and so are the values, to rounding; x and every result
+    are NumPy vectors. ``trsvr.minimize(problem)`` needs no other word.
+
+    Parameters
+    ----------
+    X : tensor, array, data frame, memory map or sparse matrix of shape (N, p)
+        A contiguous float32 or float64 tensor on the device is used where it lies; all else is copied there.
+    y : tensor or array of length N
+        Labels or numbers, as the loss wants them.
+    loss : Logistic, SquaredHinge, Squared, PseudoHuber or Softmax
+    regularizer : L2, DoubleWell, a sum of them, or one of your own
+        The intercept is not penalised.
+    device : str or torch.device, optional
+        Where the sums are made; by default where X lies: a tensor's own device, else the CPU.
+    intercept : bool
+        Whether x has an entry more (K more with `Softmax`).
+    sample_weight : tensor or array of length N, optional
+        Row i counts N w_i / Σw times; rows of weight zero are dropped.
+    fused : bool, optional
+        Whether Triton kernels are used; by default on CUDA devices.
+    streamed : bool or int
+        Keep X in the host's memory and pass it through the device in blocks, so many rows at a time (True: as many as
+        256 MiB hold). For data that the device cannot hold.
+
+    Attributes
+    ----------
+    n_samples, n_parameters : int
+        N, and the length of x = (w, intercept). With K outputs w is the flattened p × K matrix.
+    classes : array or None
+        The labels as given.
+    """
+
+    has_value = True
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        loss: Any = None,
+        regularizer: Any = None,
+        device: Any = None,
+        intercept: bool = False,
+        sample_weight: Any = None,
+        *,
+        fused: bool | None = None,
+        streamed: bool | int = False,
+    ) -> None:
+        loss = Logistic() if loss is None else loss
+        regularizer = L2() if regularizer is None else regularizer
+        CompiledModel._check_formulas(loss, regularizer)
+        formulas.check_loss(loss)
+        place = _device(device, X)
+        rows = _rows_on(X, torch.device("cpu") if streamed else place)
+        if rows.n_rows == 0 or rows.columns == 0:
+            raise ValueError(f"X must have at least one row and one column, got shape {(rows.n_rows, rows.columns)}")
+        bad = rows.first_bad()
+        if bad is not None:
+            raise ValueError(f"X must be finite, got {bad[2]} at row {bad[0]}, column {bad[1]}")
+        labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss))
+        weights, chosen = _weights(None if sample_weight is None else _on_host(sample_weight), rows.n_rows)
+        if chosen is not None:
+            _log.info("rows of weight zero are dropped: X is copied")
+            rows, labels, weights = rows.take(torch.as_tensor(chosen, device=rows.device)), labels[chosen], weights[chosen]
+        outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
+        there = rows.device
+        sums = Sums(
+            rows,
+            _compact(labels).to(there),
+            torch.as_tensor(weights, device=there) if weights.size else None,
+            loss,
+            bool(intercept),
+            outputs,
+        )
+        if streamed:
+            from trsvr.torch.streaming import StreamedSums
+
+            sums = StreamedSums.of(sums, place, streamed, _wants_fused(fused, place))
+        elif _wants_fused(fused, place):
+            from trsvr.torch.fused import fuse
+
+            sums = fuse(sums)
+        self._build(sums, loss, regularizer, bool(intercept))
+
+    def _build(self, sums: Any, loss: Any, regularizer: Any, intercept: bool) -> None:
+        self.sums, self.loss, self.regularizer, self.intercept = sums, loss, regularizer, intercept
+        self.device = sums.device
+        self.n_samples, self.n_features, self.n_outputs = sums.n_rows, sums.rows.columns, sums.outputs
+        self.n_parameters, self.n_entries = sums.n_parameters, sums.rows.n_entries
+        self.penalty = Penalty(regularizer, self.n_features * self.n_outputs)
+
+    # ------------------------------------------------------------------------------------------ host and device
+
+    def to_device(self, x: Vector) -> Tensor:
+        """The vector as a float64 tensor on the problem's device."""
+        return torch.from_numpy(np.array(x, dtype=np.float64)).to(self.device)
+
+    def _point(self, name: str, x: Any) -> Vector:
+        point = np.ascontiguousarray(x, dtype=np.float64)
+        if point.shape != (self.n_parameters,):
+            raise ValueError(f"{name} must have shape ({self.n_parameters},), got {point.shape}")
+        return point
+
+    def _mean(self, total: Tensor, count: int) -> Vector:
+        return total.cpu().numpy() / count
+
+    # -------------------------------------------------------------------------------------------------- protocol
+
+    def curvature_view(self) -> TensorView:
+        """What the adaptive mode looks at."""
+        return TensorView(self)
+
+    def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
+        """f(x) and ∇f(x): one pass over the data."""
+        x = self._point("x", x)
+        value, gradient, _ = self.sums.evaluate(self.to_device(x))
+        return value / self.n_samples + self.penalty.value(x), self._mean(gradient, self.n_samples) + self.penalty.slopes(x)
+
+    def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
+        """Mean of ∇f_i(x) over the indices, regulariser included."""
+        batch, x = self._batch(indices), self._point("x", x)
+        total = self.sums.batch_gradient(self.to_device(x), batch)
+        return self._mean(total, batch.numel()) + self.penalty.slopes(x)
+
+    def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
+        """Mean of ∇²f_i(x) v over the indices; over all rows for ``indices=None``."""
+        x, v = self._point("x", x), self._point("v", v)
+        at, along = self.to_device(x), self.to_device(v)
+        if indices is None:
+            mean = self._mean(self.sums.product(at, along), self.n_samples)
+        else:
+            batch = self._batch(indices)
+            mean = self._mean(self.sums.batch_product(at, batch, along), batch.numel())
+        return mean + self.penalty.curvatures(x) * v
+
+    def gather(self, indices: Indices) -> LinearModel:
+        """The same problem restricted to those rows, copied. Weights keep their scale."""
+        part = object.__new__(LinearModel)
+        part.classes = self.classes
+        part._build(self.sums.take(self._batch(indices)), self.loss, self.regularizer, self.intercept)
+        return part
+
+    def _batch(self, indices: Any) -> Tensor:
+        return torch.from_numpy(_check.row_indices(indices, self.n_samples)).to(self.sums.rows.device)
+
+    # ---------------------------------------------------------------------------------------------- conveniences
+
+    def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
+        """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
+        W = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
+        p = self.n_features
+        if X is None:
+            margins = self.sums.rows.products(torch.from_numpy(W[:p].copy()).to(self.sums.rows.device)).cpu().numpy()
+        else:
+            matrix = _on_host(X) if isinstance(X, Tensor) else X
+            margins = np.asarray(matrix @ W[:p])
+        if self.intercept:
+            margins = margins + W[-1]
+        return margins if self.n_outputs > 1 else margins[:, 0]
+
+    def predict(self, x: Vector, X: Any = None) -> NDArray[Any]:
+        """Labels (in the user's own terms) or, for regression, numbers, at the weights x."""
+        margins = self.decision(x, X)
+        if self.classes is None:
+            return margins
+        places = margins.argmax(axis=1) if self.n_outputs > 1 else (margins > 0).astype(int)
+        return self.classes[places]
+
+    def __repr__(self) -> str:
+        kind = "CSR" if isinstance(self.sums.rows, SparseRows) else "dense"
+        extra = ", intercept" if self.intercept else ""
+        return (
+            f"LinearModel({self.n_samples} rows × {self.n_features} columns, {kind}, on {self.device}, "
+            f"{self.loss!r}, {self.regularizer!r}{extra})"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- the door
+
+
+def _device(device: Any, X: Any) -> torch.device:
+    if device is None:
+        return X.device if isinstance(X, Tensor) else torch.device("cpu")
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}: {error}") from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device must be one that this machine has, got {device!r}, and torch finds no CUDA device")
+    if place.type == "mps":
+        raise ValueError("device must have float64 arithmetic, got 'mps', which has none; 'cpu' works")
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", torch.cuda.current_device())
+    return place
+
+
+def _wants_fused(fused: bool | None, place: torch.device) -> bool:
+    if fused is None:
+        if place.type != "cuda":
+            return False
+        try:
+            import triton  # noqa: F401  # only looked for
+        except ImportError:
+            _log.info("Triton is not installed: plain torch operations are used")
+            return False
+        return True
+    return fused
+
+
+def _on_host(array: Any) -> Any:
+    return array.detach().cpu().numpy() if isinstance(array, Tensor) else array
+
+
+def _rows_on(X: Any, place: torch.device) -> Rows:
+    """X as rows on the device."""
+    if isinstance(X, Tensor):
+        if X.layout == torch.sparse_csr:
+            data, indices, indptr = X.values(), X.col_indices(), X.crow_indices()
+            host = scipy.sparse.csr_array(
+                (_on_host(data), _on_host(indices), _on_host(indptr)), shape=tuple(X.shape)
+            )
+            return _rows_on(host, place)
+        if X.layout != torch.strided:
+            raise ValueError(f"X must be a dense or CSR tensor, got layout {X.layout}")
+        if X.ndim != 2:
+            raise ValueError(f"X must be two-dimensional (rows are samples), got shape {tuple(X.shape)}")
+        if X.is_complex():
+            raise ValueError(f"X must be a matrix of real numbers, got dtype {X.dtype}")
+        values = X.detach() if X.dtype in _FLOATS else X.detach().double()
+        return DenseRows(values.to(place).contiguous())
+    rows, _, columns = as_rows(X)
+    if isinstance(rows, HostRows):
+        return DenseRows(torch.from_numpy(rows.values).to(place))
+    return SparseRows(
+        torch.from_numpy(rows.data).to(place),
+        torch.from_numpy(rows.indices.astype(np.int64)).to(place),
+        torch.from_numpy(rows.indptr).to(place),
+        columns,
+    )
+
+
+def _compact(labels: Vector) -> Tensor:
+    """Labels in the smallest number type that holds them: they are read in every pass."""
+    whole = torch.from_numpy(labels)
+    for kind in (torch.int8, torch.float32):
+        small = whole.to(kind)
+        if bool((small.double() == whole).all()):
+            return small
+    return whole

@@ -1,0 +1,178 @@
+"""Sums over the rows of a linear model, in plain torch: what the view of its curvature is made of.
+
+Every sum is a function of the point alone; nothing is kept between calls. `trsvr.torch.fused` has the same methods in
+one launch each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trsvr._vectors import Vector
+from trsvr.torch import formulas
+from trsvr.torch.rows import Rows
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Stretches of consecutive rows; they wrap around at the end of the data."""
+
+    starts: Tensor
+    length: int
+
+    @property
+    def size(self) -> int:
+        """Rows in all."""
+        return self.starts.numel() * self.length
+
+    def rows(self, n_rows: int) -> Tensor:
+        """Their numbers."""
+        offsets = torch.arange(self.length, device=self.starts.device)
+        return ((self.starts[:, None] + offsets) % n_rows).reshape(-1)
+
+
+class Sums:
+    """Sums of losses, slopes and curvatures over rows.
+
+    Parameters
+    ----------
+    rows
+        X.
+    labels : tensor
+        One for each row, in whatever number type holds them exactly.
+    weights : tensor or None
+        Weight of each row; None is one for all.
+    loss
+        One of `trsvr.torch.formulas.KNOWN`.
+    intercept : bool
+        Whether x ends with it.
+    outputs : int
+        The number K; x is the flattened (p + intercept) × K matrix.
+    """
+
+    def __init__(
+        self, rows: Rows, labels: Tensor, weights: Tensor | None, loss: Any, intercept: bool, outputs: int
+    ) -> None:
+        self.rows, self.labels, self.weights = rows, labels, weights
+        self.loss, self.intercept, self.outputs = loss, intercept, outputs
+        self.n_rows, self.device = rows.n_rows, rows.device
+        self.n_parameters = (rows.columns + intercept) * outputs
+
+    def take(self, indices: Tensor) -> Sums:
+        """The same over a copy of the chosen rows."""
+        weights = None if self.weights is None else self.weights[indices]
+        rows = self.rows.take(indices)
+        return Sums(rows, self.labels[indices], weights, self.loss, self.intercept, self.outputs)
+
+    # ------------------------------------------------------------------------------------------------- pieces
+
+    def margins(self, x: Tensor) -> Tensor:
+        """Z = X W + intercepts, n × K."""
+        W = x.reshape(-1, self.outputs)
+        p = self.rows.columns
+        Z = self.rows.products(W[:p].contiguous())
+        return Z + W[p] if self.intercept else Z
+
+    def _back(self, S: Tensor) -> Tensor:
+        """Σ s_i (x_i, 1), flattened."""
+        out = self.rows.transposed(S)
+        return torch.cat([out, S.sum(0, keepdim=True)]).reshape(-1) if self.intercept else out.reshape(-1)
+
+    def _weighed(self, T: Tensor) -> Tensor:
+        """Each row times its weight."""
+        if self.weights is None:
+            return T
+        return T * (self.weights if T.ndim == 1 else self.weights[:, None])
+
+    def curvatures(self, x: Tensor, raised: bool = False) -> Tensor:
+        """Weighted second derivatives, n × K; ``raised`` as `be_cautious` wants them."""
+        find = formulas.raised_curvatures if raised else formulas.curvatures
+        return self._weighed(find(self.loss, self.margins(x), self.labels.double()))
+
+    # --------------------------------------------------------------------------------------------------- sums
+
+    def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ losses and Σ their gradients."""
+        values, slopes = formulas.values_and_slopes(self.loss, self.margins(x), self.labels.double())
+        return self._weighed(values).sum(), self._back(self._weighed(slopes))
+
+    def evaluate_tensors(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Σ losses, Σ gradients, Σ curvatures, left on the device."""
+        Z, y = self.margins(x), self.labels.double()
+        values, slopes = formulas.values_and_slopes(self.loss, Z, y)
+        total = self._weighed(formulas.curvatures(self.loss, Z, y)).sum()
+        return self._weighed(values).sum(), self._back(self._weighed(slopes)), total
+
+    def evaluate(self, x: Tensor) -> tuple[float, Tensor, float]:
+        """Σ losses, Σ gradients, Σ curvatures."""
+        value, gradient, total = self.evaluate_tensors(x)
+        return float(value), gradient, float(total)
+
+    def evaluate_host(self, x: Vector) -> tuple[float, Vector, float]:
+        """The same from and to the host."""
+        value, gradient, total = self.evaluate(torch.from_numpy(x).to(self.device))
+        return value, gradient.cpu().numpy(), total
+
+    def warm_up(self, dense: bool) -> None:
+        """Nothing is compiled."""
+
+    def total_curvature(self, x: Tensor, raised: bool) -> float:
+        """Σ curvatures."""
+        return float(self.curvatures(x, raised).sum())
+
+    def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
+        """Σ Hessians of the losses at x, times v."""
+        Z, y = self.margins(x), self.labels.double()
+        T = self.margins(v)
+        if raised:
+            return self._back(self._weighed(formulas.raised_curvatures(self.loss, Z, y)) * T)
+        return self._back(self._weighed(formulas.curvature_times(self.loss, Z, y, T)))
+
+    def diagonal(self, x: Tensor, raised: bool = False) -> Tensor:
+        """Diagonal of the same Hessians' sum."""
+        weights = self.curvatures(x, raised)
+        out = self.rows.squares(weights)
+        return torch.cat([out, weights.sum(0, keepdim=True)]).reshape(-1) if self.intercept else out.reshape(-1)
+
+    def matrices(self, x: Tensor, raised: bool = False, runs: Runs | None = None) -> Tensor:
+        """Σ curvature_ik (x_i, 1)(x_i, 1)ᵀ over all rows or the runs, one matrix for each output k."""
+        part = self if runs is None else self.take(runs.rows(self.n_rows))
+        weights = part.curvatures(x, raised)
+        p = self.rows.columns
+        d = p + self.intercept
+        out = torch.empty(self.outputs, d, d, dtype=torch.float64, device=self.device)
+        for k in range(self.outputs):
+            out[k, :p, :p] = part.rows.gram(weights[:, k])
+        if self.intercept:
+            border = part.rows.transposed(weights).T
+            out[:, :p, p] = border
+            out[:, p, :p] = border
+            out[:, p, p] = weights.sum(0)
+        return out
+
+    def change(self, at: Tensor, x: Tensor, runs: Runs) -> Tensor:
+        """Σ over the runs of the gradients' changes from ``at`` to x."""
+        part = self.take(runs.rows(self.n_rows))
+        y = part.labels.double()
+        change = formulas.slopes_of(self.loss, part.margins(x), y) - formulas.slopes_of(self.loss, part.margins(at), y)
+        return part._back(part._weighed(change))
+
+    def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
+        """The same for the two halves of the runs."""
+        half = runs.starts.numel() // 2
+        return (
+            self.change(at, x, Runs(runs.starts[:half], runs.length)),
+            self.change(at, x, Runs(runs.starts[half:], runs.length)),
+        )
+
+    def batch_gradient(self, x: Tensor, indices: Tensor) -> Tensor:
+        """Σ over these rows of the losses' gradients."""
+        return self.take(indices).value_and_gradient(x)[1]
+
+    def batch_product(self, x: Tensor, indices: Tensor, v: Tensor) -> Tensor:
+        """Σ over these rows of the losses' Hessians, times v."""
+        return self.take(indices).product(x, v)
