@@ -348,7 +348,7 @@ class AdaptiveTRSVR:
         if work.rows >= problem.n_samples or (automatic and batch * _LARGEST_BATCH > problem.n_samples):
             return
         if automatic and hasattr(view, "inner_steps"):
-            made = view.inner_steps(state.x, gradient, work.norm, state.scalars["alpha"], batch, most - 1, random)
+            made = view.inner_steps(state.x, gradient, work.norm, state.scalars["alpha"], batch, most - 1, random())
             if made is not None:
                 state.x[:], steps, drawn = made
                 report.steps += steps
