@@ -148,7 +148,7 @@ def test_text_that_is_not_utf8_in_a_parquet_file(tmp_path):
     raw = path.read_bytes()
     assert b"yes" in raw
     path.write_bytes(raw.replace(b"yes", b"y\xf8s"))
-    with pytest.raises(DataFileError, match="not UTF-8|damaged"):
+    with pytest.raises(DataFileError, match=r"not UTF-8|damaged"):
         read_table(path, Wanted(), "parquet")
 
 

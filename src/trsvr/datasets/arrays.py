@@ -30,7 +30,6 @@ _TROUBLE = (
     NotImplementedError,
     RecursionError,
     OverflowError,
-    zipfile.BadZipFile,
     zlib.error,
 )
 
@@ -47,6 +46,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 return {entry.filename.removesuffix(_ENDING): _read(path, archive, entry) for entry in entries}
         except DataFileError:
             raise
+        except zipfile.BadZipFile as error:
+            raise DataFileError(path, None, f"is not an NPZ archive, or damaged: {_one_line(error)}") from None
         except RuntimeError as error:  # encrypted
             raise DataFileError(path, None, f"cannot be read: {_one_line(error)}") from None
         except OSError as error:
