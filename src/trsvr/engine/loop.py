@@ -17,7 +17,7 @@ from trsvr.engine.draws import RowSource
 from trsvr.engine.progress import Progress
 from trsvr.engine.result import Result, Status
 from trsvr.engine.stopping import GradientTest, Limits
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.protocol import DataLostError, FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
 from trsvr.solvers.trsvr import TRSVR
 
@@ -65,6 +65,13 @@ class _Run:
     epoch: int = 0
     rows: list[dict[str, float]] = field(default_factory=list)
     uncharged_seconds: float | None = None
+
+    def announce(self, source: RowSource, limits: Limits) -> None:
+        """Tell a problem whose rows are elsewhere what the coming epoch will draw, so that it can send for them."""
+        expect = getattr(self.problem, "expect", None)
+        if expect is not None and (limits.epochs is None or self.epoch < limits.epochs):
+            draws = getattr(self.solver, "draws", None)
+            expect(source.seed, self.epoch, None if draws is None else draws(self.problem))
 
     def evaluate(self) -> None:
         """Full value and gradient at x, not charged yet."""
@@ -129,14 +136,14 @@ class _Run:
             "negative_curvature": report.negative_curvature,
         }
 
-    def result(self, best: _Best, status: Status) -> Result:
+    def result(self, best: _Best, status: Status, detail: str = "") -> Result:
         """What the user gets."""
         return Result(
             x=best.x.copy(),
             value=best.value,
             gradient=best.gradient.copy(),
             status=status,
-            message=status.value,
+            message=f"{status.value} ({detail})" if detail else status.value,
             epochs=self.epoch,
             gradient_evaluations=self.gradient_evaluations,
             passes=self.gradient_evaluations / self.problem.n_samples,
@@ -308,7 +315,9 @@ def _loop(
         return status
 
     status: Status | None = None
+    detail = ""
     try:
+        run.announce(source, limits)
         run.evaluate()
         if not hasattr(run.problem, "has_value") and math.isnan(state.value):
             run.has_value = best.has_value = False
@@ -322,7 +331,9 @@ def _loop(
         status = Status.CALLBACK
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return run.result(best, status)
+    except DataLostError as loss:
+        status, detail = Status.DATA_LOST, str(loss)
+    return run.result(best, status, detail)
 
 
 def _next_epoch(run: _Run, limits: Limits, test: GradientTest, source: RowSource, trace_every: int) -> EpochReport:
@@ -333,10 +344,12 @@ def _next_epoch(run: _Run, limits: Limits, test: GradientTest, source: RowSource
         run.charge_evaluation()
     while True:
         source.begin(run.epoch, math.inf if limits.seconds is None else limits.seconds - run.seconds)
+        run.announce(source, limits)
         report = run.run_epoch(source)
         # Methods that need no full gradient get one only for a row of the trace.
         if solver.needs_reference or run.epoch % trace_every == 0 or limits.reached(run.counts()):
             break
+    run.announce(source, limits)
     run.evaluate()
     if judge is not None or (test.active and not solver.needs_reference):
         run.charge_evaluation()

@@ -47,6 +47,7 @@ class Status(enum.Enum):
     DIVERGED = "diverged: the value or the gradient is not finite, or the gradient has grown a thousandfold"
     RUNNING = "still running"
     INTERRUPTED = "interrupted: this is the best point so far"
+    DATA_LOST = "data lost: this is the best point so far"
 
     @property
     def success(self) -> bool:

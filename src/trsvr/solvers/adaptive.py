@@ -68,8 +68,8 @@ _ROOT_EPSILON = 2.0**-26
 class _Work:
     """What an outer iteration builds; all of it can be rebuilt from the state."""
 
-    here: CurvatureView | None  # margins and curvatures at the reference
-    there: CurvatureView | None  # the same at the trial point
+    here: Any  # a `CurvatureView`, or None: margins and curvatures at the reference
+    there: Any  # the same at the trial point
     norm: Any = None
     model: Any = None  # v ↦ H v
     losses: Any = None  # the sampled curvature matrix, averaged over outer iterations while that helps
@@ -137,11 +137,11 @@ class AdaptiveTRSVR:
         """State before the first outer iteration."""
         n, d = problem.n_samples, problem.n_parameters
         kind = self._kind(problem)
-        views: tuple[CurvatureView | None, CurvatureView | None] = (None, None)
-        if isinstance(problem, LinearModel) and _has_view(problem):
-            view = CurvatureView(problem)
+        views: tuple[Any, Any] = (None, None)
+        if _has_view(problem):
+            view = _view_of(problem)
             view.warm_up(dense=kind == "dense")
-            views = (view, CurvatureView(problem))
+            views = (view, _view_of(problem))
         batch = max(n // _FIRST_BATCH, min(n, 256)) if self.batch_size == "auto" else int(self.batch_size)
         rows = min(n, max(int(_ROWS_PER_PASS * n / d), _ROWS_PER_COLUMN * d)) if kind == "dense" else n
         return State(
@@ -163,7 +163,19 @@ class AdaptiveTRSVR:
     def evaluate(self, problem: FiniteSum, state: State) -> tuple[float, Vector]:
         """Full value and gradient at x, keeping what the curvature there needs."""
         view = state.work.there
+        if hasattr(view, "expect"):
+            view.expect(*self._plan(problem, state))
         return problem.value_and_gradient(state.x) if view is None else view.evaluate(state.x)
+
+    def _plan(self, problem: FiniteSum, state: State) -> tuple[str, int, int, bool]:
+        """What the next outer iteration is likely to ask of a view whose rows are elsewhere.
+
+        The norm, the rows of P, the rows of a batch (0: no inner loop), and whether curvatures are raised.
+        """
+        n, scalars = problem.n_samples, state.scalars
+        kind, rows, batch = self._kind(problem), int(scalars["curvature_rows"]), int(scalars["batch_size"])
+        inner = kind == "dense" and rows < n and (self.batch_size != "auto" or batch * _LARGEST_BATCH <= n)
+        return kind, rows, batch if inner else 0, state.work.cautious
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """Norm, first step, inner steps; `judge` sees what they were worth."""
@@ -223,7 +235,7 @@ class AdaptiveTRSVR:
             sampled, taken = view.matrix(int(state.scalars["curvature_rows"]), random)
             report.curvature_rows = taken
             report.gradient_evaluations += taken * d // 4
-            weight = float(view.weights.sum())
+            weight = view.total_weight()
             # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
             still = abs(weight - work.mean_weight) <= 0.3 * weight * math.sqrt(d / max(taken, 1))
             work.mean_weight = weight
@@ -275,7 +287,10 @@ class AdaptiveTRSVR:
             return
         slopes = view.penalty_slopes(reference)
         for s in range(1, most):
-            first, second, drawn = view.changes(state.x, batch, random)
+            changes = view.changes(state.x, batch, random)
+            if changes is None:  # the rows are elsewhere, and no more of them come in this iteration
+                return
+            first, second, drawn = changes
             report.gradient_evaluations += 2 * drawn
             report.batch_size = drawn
             estimate = gradient + 0.5 * (first + second) + (view.penalty_slopes(state.x) - slopes)
@@ -367,10 +382,16 @@ class AdaptiveTRSVR:
 
 
 def _has_view(problem: Any) -> bool:
-    return isinstance(problem, LinearModel) and isinstance(problem.kernels, MarginKernels)
+    return (hasattr(problem, "curvature_view") or isinstance(problem, LinearModel)) and isinstance(
+        problem.kernels, MarginKernels
+    )
 
 
-def _negative_curvature(view: CurvatureView, penalty: Vector, dense: bool) -> Vector | None:
+def _view_of(problem: Any) -> Any:
+    return problem.curvature_view() if hasattr(problem, "curvature_view") else CurvatureView(problem)
+
+
+def _negative_curvature(view: Any, penalty: Vector, dense: bool) -> Vector | None:
     """A unit vector v with vᵀHv clearly negative; None if none is found.
 
     With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are

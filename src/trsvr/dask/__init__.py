@@ -1,0 +1,17 @@
+"""Data larger than one machine: linear models over the blocks of a Dask cluster.
+
+>>> import dask.array as da, distributed, trsvr.dask
+>>> client = distributed.Client(address)                                      # doctest: +SKIP
+>>> problem = trsvr.dask.LinearModel(X, y, regularizer=trsvr.problems.L2(1e-4))  # doctest: +SKIP
+>>> result = trsvr.minimize(problem)                                          # doctest: +SKIP
+"""
+
+try:
+    import dask.array
+    import distributed  # noqa: F401
+except ImportError as error:
+    raise ImportError("trsvr.dask needs Dask: pip install 'trsvr[dask]'") from error
+
+from trsvr.dask.model import LinearModel
+
+__all__ = ["LinearModel"]
