@@ -7,11 +7,23 @@
 """
 
 try:
-    import dask.array
+    import dask.array  # noqa: F401
     import distributed  # noqa: F401
 except ImportError as error:
     raise ImportError("trsvr.dask needs Dask: pip install 'trsvr[dask]'") from error
 
+from trsvr.dask.jobs import run_jobs
 from trsvr.dask.model import LinearModel
+from trsvr.dask.readers import read_libsvm, read_npy_stack, read_parquet, read_zarr
+from trsvr.dask.traffic import Counts, Traffic
 
-__all__ = ["LinearModel"]
+__all__ = [
+    "LinearModel",
+    "read_parquet",
+    "read_zarr",
+    "read_npy_stack",
+    "read_libsvm",
+    "Traffic",
+    "Counts",
+    "run_jobs",
+]

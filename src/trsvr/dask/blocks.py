@@ -107,16 +107,18 @@ def _rows_size(rows: Rows) -> int:
     return sum(part.nbytes for part in rows if isinstance(part, np.ndarray))
 
 
-@sizeof.register(Block)
-@sizeof.register(Rowset)
 def _size(part: Block | Rowset) -> int:
     """Bytes, for Dask's own accounts: it spills what does not fit."""
     return _rows_size(part.rows) + part.labels.nbytes + part.weights.nbytes + 200
 
 
-@sizeof.register(Raw)
 def _raw_size(raw: Raw) -> int:
     return _rows_size(raw.rows) + raw.y.nbytes + (0 if raw.weights is None else raw.weights.nbytes) + 200
+
+
+sizeof.register(Block, _size)
+sizeof.register(Rowset, _size)
+sizeof.register(Raw, _raw_size)
 
 
 # ------------------------------------------------------------------------------------------------ from data to blocks
@@ -191,12 +193,12 @@ def _squared_norms(rows: Rows, n: int) -> Vector:
 
 
 def make_block(raw: Raw, classes: Any, signs: bool, scale: float) -> Block:
-    """Labels as the kernels want them (two classes as signs); weights scaled so that their mean over all blocks is one."""
+    """Labels as the kernels want them, two classes as signs; weights scaled to mean one over all blocks."""
     if classes is None:
         labels = raw.y.astype(np.float64)
     else:
-        places = np.searchsorted(classes, raw.y)
-        labels = places * 2.0 - 1.0 if signs else places.astype(np.float64)
+        places = np.searchsorted(classes, raw.y).astype(np.float64)
+        labels = 2.0 * places - 1.0 if signs else places
     weights, chosen = _NOTHING, None
     if raw.weights is not None:
         weights = np.asarray(raw.weights, dtype=np.float64) * scale

@@ -58,7 +58,9 @@ def _vector_blocks(name: str, values: Any, count: int, lengths: tuple[Any, ...] 
         if known and not math.isnan(values.shape[0]):
             assert lengths is not None
             if values.shape[0] != sum(lengths):
-                raise ValueError(f"{name} must have one entry for each of the {sum(lengths)} rows of X, got {values.shape[0]}")
+                raise ValueError(
+                    f"{name} must have one entry for each of the {sum(lengths)} rows of X, got {values.shape[0]}"
+                )
             values = values.rechunk((lengths,))
         values = list(values.to_delayed(optimize_graph=True))
     elif isinstance(values, list | tuple) and len(values) == count and not np.isscalar(values[0]):
@@ -74,7 +76,9 @@ def _vector_blocks(name: str, values: Any, count: int, lengths: tuple[Any, ...] 
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.shape != (sum(lengths),):
-            raise ValueError(f"{name} must have one entry for each of the {sum(lengths)} rows of X, got shape {array.shape}")
+            raise ValueError(
+                f"{name} must have one entry for each of the {sum(lengths)} rows of X, got shape {array.shape}"
+            )
         values = np.split(array, np.cumsum(lengths)[:-1])
     if len(values) != count:
         raise ValueError(f"{name} must have as many blocks as X, {count}, got {len(values)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -44,6 +45,8 @@ _ROWS_BYTES = 256 * 2**20
 # Numbers of rows travel with the tasks; Dask warns of graphs beyond ten million bytes.
 _MOST_ROWS = 2**20
 _PERSIST_PART = 0.5
+# Rows of this size travel about as long as a round takes (docs/dask.md); a larger batch is summed where it lies.
+_WORTH_BYTES = 16 * 2**20
 
 
 class LinearModel:
@@ -108,8 +111,9 @@ class LinearModel:
             _check.whole("rows_at_once", rows_at_once)
         self.client = _client(client)
         parts, size = as_blocks(X, y, sample_weight)
+        name = uuid.uuid4().hex[:8]
         call = dask.delayed(make_raw, pure=False)
-        raw = [call(*part) for part in parts]
+        raw = [call(*part, dask_key_name=f"trsvr-raw-{name}-{i}") for i, part in enumerate(parts)]
         room = _PERSIST_PART * _cluster_memory(self.client)
         known_to_fit = persist is True or (persist == "auto" and size is not None and size <= room)
         rounds = Rounds(self.client, self.client.compute(raw) if known_to_fit else raw, patience)
@@ -120,30 +124,37 @@ class LinearModel:
             _log.info("the blocks are read anew in every round: they need more than half of the workers' memory")
         build = dask.delayed(make_block, pure=False)
         signs = labels_of(loss) == "two classes"
-        blocks = [build(one, self.classes, signs, self._weight_scale) for one in rounds.blocks]
+        blocks = [
+            build(one, self.classes, signs, self._weight_scale, dask_key_name=f"trsvr-block-{name}-{i}")
+            for i, one in enumerate(rounds.blocks)
+            if facts[i].rows
+        ]
         self.rounds = Rounds(self.client, self.client.compute(blocks) if self.persisted else blocks, patience)
         row_bytes = max(1, sum(one.size for one in facts) // max(1, self.n_rows))
         self.rows_at_once = rows_at_once or int(np.clip(_ROWS_BYTES // row_bytes, 1, _MOST_ROWS))
+        self.rows_worth = min(self.rows_at_once, _WORTH_BYTES // row_bytes)
         self._stream: EpochStream | None = None
         self._coming: tuple[int, int] | None = None
+        self.pool: Any = None
 
     # ---------------------------------------------------------------------------------------------- at the door
 
-    def _understand(
-        self, facts: list[Facts], loss: Any, regularizer: Any, intercept: bool, weighted: bool
-    ) -> None:
+    def _understand(self, facts: list[Facts], loss: Any, regularizer: Any, intercept: bool, weighted: bool) -> None:
         """Numbers of rows, classes and weights from what a first look at the blocks has found."""
         begins = np.concatenate([[0], np.cumsum([one.rows for one in facts])]).astype(np.int64)
         for block, (begin, one) in enumerate(zip(begins, facts, strict=False)):
             if one.bad is not None:
                 raise ValueError(_complaint(block, int(begin), one))
-        filled = [one for one in facts if one.rows]
+        filled = [one for one in facts if one.rows]  # empty blocks are left out
+        begins = np.unique(begins)
         columns = {one.columns for one in filled}
         if not filled or columns == {0}:
             raise ValueError(f"X must have at least one row and one column, got {len(facts)} empty blocks")
         for name, seen in (("columns", columns), ("kinds", {one.kind for one in filled})):
             if len(seen) > 1:
-                raise ValueError(f"the blocks of X must agree, got different {name}: {', '.join(map(str, sorted(seen)))}")
+                raise ValueError(
+                    f"the blocks of X must agree, got different {name}: {', '.join(map(str, sorted(seen)))}"
+                )
         self.classes = _classes(filled, labels_of(loss))
         self.n_features = columns.pop()
         self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
@@ -151,7 +162,7 @@ class LinearModel:
         self.n_parameters = (self.n_features + intercept) * self.n_outputs
         #: where each block's rows begin: all of them, and those of positive weight
         self.row_begins = begins
-        self.begins = np.concatenate([[0], np.cumsum([one.counted for one in facts])]).astype(np.int64)
+        self.begins = np.concatenate([[0], np.cumsum([one.counted for one in filled])]).astype(np.int64)
         self.n_rows, self.n_samples = int(begins[-1]), int(self.begins[-1])
         if self.n_samples == 0:
             raise ValueError("sample_weight must have at least one positive entry, got only zeros")
@@ -183,6 +194,7 @@ class LinearModel:
         twin.formulas = Formulas(loss, regularizer, self.intercept, twin.classes, self.n_features)
         twin._like = LocalModel.of_rows(*self._prototype, twin.formulas)
         twin.kernels, twin._stream, twin._coming = twin._like.kernels, None, None
+        twin.pool = None
         return twin
 
     # ----------------------------------------------------------------------------------------------- full passes
@@ -211,7 +223,7 @@ class LinearModel:
         return sent
 
     def finish(self, x: Vector, sums: Sums) -> tuple[float, Vector]:
-        """f and ∇f from the sums of the losses."""
+        """F and ∇f from the sums of the losses."""
         gradient = sums["gradient"] / self.n_samples
         value = float(sums["value"][0]) / self.n_samples
         return value + compiled_for(_add_penalty, self.kernels)(self.kernels, self._point("x", x), gradient), gradient
@@ -227,8 +239,10 @@ class LinearModel:
 
     def curvature_view(self) -> Any:
         """What the adaptive mode needs to know of the curvature."""
-        from trsvr.dask.view import DaskCurvatureView
+        from trsvr.dask.view import DaskCurvatureView, Pool
 
+        if self.pool is None:
+            self.pool = Pool(self)  # shared by the two views of a run
         return DaskCurvatureView(self)
 
     # ------------------------------------------------------------------------------------------------------ rows

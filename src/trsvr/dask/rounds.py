@@ -17,7 +17,7 @@ from typing import Any
 import dask
 import numpy as np
 from distributed import Client, wait
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
 from trsvr.dask.blocks import Order, Own, Rowset, Sums, add, rows_on_block, sums_on_block
@@ -42,7 +42,7 @@ class Round:
 
     def sums(self) -> Sums:
         """The sums over all blocks."""
-        return self._rounds.collect([self._sums])[0]  # type: ignore[no-any-return]
+        return self._rounds.collect([self._sums])[0]
 
     def rows(self) -> list[Rowset]:
         """The rows that were asked for, in the order of the blocks."""
@@ -124,9 +124,11 @@ class Rounds:
         """Results, or `DataLostError` when they cannot be had any more."""
         try:
             self._wait(futures)
-            return self.client.gather(futures)  # type: ignore[no-any-return]
+            return self.client.gather(futures)
         except KilledWorker as error:
-            raise DataLostError(f"the workers of task {error.task} died again and again; is a block too large?") from error
+            raise DataLostError(
+                f"the workers of task {error.task} died again and again; is a block too large?"
+            ) from error
         except _LOST as error:
             raise DataLostError(f"{type(error).__name__}: {error}") from error
 
@@ -135,7 +137,8 @@ class Rounds:
         last_seen = time.monotonic()
         while True:
             try:
-                wait(futures, timeout=_LOOK_SECONDS)
+                with self.client.as_current():
+                    wait(futures, timeout=_LOOK_SECONDS)
                 return
             except TimeoutError:
                 if self.client.status != "running":

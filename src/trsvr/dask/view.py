@@ -9,8 +9,8 @@ At most two rounds per outer iteration, with a dense norm:
    to be made again, it is made in this round.
 
 The workers keep no margins: a task computes them again from x, which costs no more memory traffic than reading them
-back, and nothing is lost with a worker. A batch that is too large for this process stays on the workers: then the
-second round is one inner step, made where the rows lie, and the only one.
+back, and nothing is lost with a worker. A batch whose rows would travel longer than a round takes stays on the
+workers: then the second round is one inner step, made where the rows lie, and the only one.
 
 With a diagonal norm every product with the Hessian is a round: the conjugate gradients run here, on all rows there.
 """
@@ -32,7 +32,7 @@ from trsvr.problems.margins import Indices
 if TYPE_CHECKING:
     from trsvr.dask.model import LinearModel
 
-# Inner steps for which the second round brings rows.
+# Inner steps beyond the first for which the second round brings rows: all that there can be.
 _FURTHER_STEPS = 8
 
 
@@ -52,11 +52,13 @@ class Pool:
         self._parts, self._views = [], {}
 
     def plan(self, batch_size: int, random: np.random.Generator, steps: int) -> Here | None:
-        """The rows of the next steps, to be sent for; None where not even one batch may be here at once."""
+        """The rows of the next steps, to be sent for; None where not even one batch is worth its way."""
         runs: list[Indices] = []
         for _ in range(steps):
             begins, length = draw_runs(self._model.n_rows, batch_size, random)
-            if (len(runs) + 1) * begins.size * length > self._model.rows_at_once:
+            if self.find(begins, length) is not None:
+                continue
+            if (len(runs) + 1) * begins.size * length > self._model.rows_worth:
                 break
             runs.append(begins)
         if not runs:
@@ -138,7 +140,7 @@ class DaskCurvatureView:
             if batch_size:
                 ahead = copy.deepcopy(random)
                 ahead.random(sample_pieces(self.n_rows))
-                here = self._pool.plan(batch_size, ahead, 1 if gradient else _FURTHER_STEPS + 1)
+                here = self._pool.plan(batch_size, ahead, 1 if gradient else 1 + _FURTHER_STEPS)
         elif kind == "diagonal":
             order = order._replace(diagonal=True)
         sums = self.problem.send(order, own, here).sums()
@@ -171,13 +173,10 @@ class DaskCurvatureView:
             # What is asked for next will be the matrix, or the diagonal: it comes along.
             kind, rows, batch_size, _ = self._expected
             self._pool.second_round = True
-            self._round(kind, rows, self._coming_random(), batch_size if self._misses_rows() else 0)
+            self._round(kind, rows, self._coming_random(), batch_size)
             if key not in self._known:
                 self._round("diagonal", 0, None, 0)
         return np.asarray(self._known[key])
-
-    def _misses_rows(self) -> bool:
-        return True
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
@@ -195,8 +194,9 @@ class DaskCurvatureView:
         known = self._known.get(("matrix", self._raised))
         if known is None or known[0] != rows or known[1] != _state(random):
             self._pool.second_round = True
-            batch_size = self._expected[2] if self.problem.coming is not None else 0
-            self._round("dense", rows, random, batch_size)
+            coming = self._coming_random()
+            of_this_epoch = coming is not None and _state(coming) == _state(random)
+            self._round("dense", rows, random, self._expected[2] if of_this_epoch else 0)
             known = self._known["matrix", self._raised]
         random.random(sample_pieces(self.n_rows))  # as many as the same sample takes in memory
         return known[2].copy(), known[3]
@@ -247,7 +247,7 @@ class DaskCurvatureView:
 
     def _changes_there(self, x: Vector, begins: Indices, length: int) -> tuple[Vector, Vector, int]:
         """The same, summed where the rows lie."""
-        halves = [self.problem.split_runs(half) for half in _halves(begins, length, self.n_rows)]
+        halves = [self.problem.split(np.sort(half), False) for half in _halves(begins, length, self.n_rows)]
         own = [Own(halves=pair, moved=x) for pair in zip(*halves, strict=True)]
         sums = self.problem.send(Order(self.problem.formulas, self._x), own).sums()
         share = self.n_rows / self.problem.n_samples / (begins.size // 2 * length)

@@ -246,9 +246,7 @@ class LinearModel:
         """
         part = object.__new__(LinearModel)
         part._chosen, part.classes = chosen, like.classes
-        part._build(
-            rows, labels.size, like.n_features, labels, weights, like.loss, like.regularizer, like.intercept
-        )
+        part._build(rows, labels.size, like.n_features, labels, weights, like.loss, like.regularizer, like.intercept)
         return part
 
     # ------------------------------------------------------------------------------------ conveniences
