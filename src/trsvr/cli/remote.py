@@ -69,12 +69,12 @@ def remote_problem(
     zero_based: bool,
     objective: tuple[Any, Any],
     intercept: bool,
-) -> Any:
-    """The problem that the options describe, over blocks."""
+) -> tuple[Any, Any]:
+    """The problem that the options describe, over blocks, and where they come from."""
     from trsvr.dask import LinearModel
     from trsvr.dask.readers import read
 
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
-    X, y = read(path, kind, target, zero_based, client)
-    return LinearModel(X, y, *objective, intercept=intercept, client=client)
+    source = read(path, kind, target, zero_based, client)
+    return LinearModel(source.X, source.y, *objective, intercept=intercept, client=client), source

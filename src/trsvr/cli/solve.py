@@ -317,8 +317,9 @@ def _on_cluster(
         raise ValueError("--test-size is for data in memory; with --dask and --scheduler split the file beforehand")
     kind = remote_format(file, format_)
     with connected(scheduler, workers, memory_limit) as client:
-        problem = remote_problem(client, file, kind, target, zero_based, objective, intercept)
-        yield _Data(problem, None, target, lambda model: problem.scores(model.x), lambda model: None, 0)
+        problem, source = remote_problem(client, file, kind, target, zero_based, objective, intercept)
+        own = source.columns, source.target
+        yield _Data(problem, *own, lambda model: problem.scores(model.x), lambda model: None, 0)
 
 
 def _split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:

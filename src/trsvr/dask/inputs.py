@@ -63,7 +63,7 @@ def _vector_blocks(name: str, values: Any, count: int, lengths: tuple[Any, ...] 
                 )
             values = values.rechunk((lengths,))
         values = list(values.to_delayed(optimize_graph=True))
-    elif isinstance(values, list | tuple) and len(values) == count and not np.isscalar(values[0]):
+    elif isinstance(values, list | tuple) and len(values) and not np.isscalar(values[0]):
         values = list(values)
     else:
         array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)

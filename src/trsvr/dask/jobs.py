@@ -49,7 +49,9 @@ def run_jobs(
     ]
     numbers = {future.key: number for number, future in enumerate(futures)}
     try:
-        for future in as_completed(futures):
+        with client.as_current():
+            done = as_completed(futures)
+        for future in done:
             failure = future.exception() if future.status in ("error", "lost") else None
             yield numbers[future.key], failure if failure is not None else future.result()
             future.release()

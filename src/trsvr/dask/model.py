@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import dask
 import numpy as np
 from distributed import Client, default_client
 from numpy.typing import NDArray
 
+import dask
 from trsvr import _check
 from trsvr._compile import compiled_for
 from trsvr._vectors import Vector
@@ -47,6 +47,7 @@ _MOST_ROWS = 2**20
 _PERSIST_PART = 0.5
 # Rows of this size travel about as long as a round takes (docs/dask.md); a larger batch is summed where it lies.
 _WORTH_BYTES = 16 * 2**20
+_WORTH_PART = 4
 
 
 class LinearModel:
@@ -99,7 +100,7 @@ class LinearModel:
         client: Client | None = None,
         persist: bool | str = "auto",
         rows_at_once: int | None = None,
-        patience: float = 60.0,
+        patience: float = 300.0,
     ) -> None:
         loss = Logistic() if loss is None else loss
         regularizer = L2() if regularizer is None else regularizer
@@ -130,9 +131,12 @@ class LinearModel:
             if facts[i].rows
         ]
         self.rounds = Rounds(self.client, self.client.compute(blocks) if self.persisted else blocks, patience)
+        if self.persisted:
+            self.rounds.wait_for(self.rounds.blocks)
         row_bytes = max(1, sum(one.size for one in facts) // max(1, self.n_rows))
         self.rows_at_once = rows_at_once or int(np.clip(_ROWS_BYTES // row_bytes, 1, _MOST_ROWS))
-        self.rows_worth = min(self.rows_at_once, _WORTH_BYTES // row_bytes)
+        #: rows of inner steps that the adaptive mode may bring here in one round
+        self.rows_worth = min(self.rows_at_once, _WORTH_BYTES // row_bytes, self.n_rows // _WORTH_PART)
         self._stream: EpochStream | None = None
         self._coming: tuple[int, int] | None = None
         self.pool: Any = None
@@ -202,7 +206,8 @@ class LinearModel:
     def warm_up(self, products: bool = False) -> None:
         """Compile (or load) what passes need, here and on the workers."""
         self._like.warm_up(products)
-        self.client.run(warm_up, self._prototype, self.formulas, products)
+        # A worker that dies meanwhile is not waited for: it compiles when its first task comes.
+        self.client.run(warm_up, self._prototype, self.formulas, products, on_error="ignore")
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x) and ∇f(x): one round, which also brings the rows of the coming epoch where they are known."""

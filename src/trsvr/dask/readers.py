@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
@@ -144,24 +144,38 @@ def read_libsvm(
     return [read(place, one, max(1, n_features), zero_based, kind) for one in ranges], None
 
 
-def read(path: Path, kind: str, target: str | None, zero_based: bool, client: Client) -> tuple[Any, Any]:
+class Source(NamedTuple):
+    """Blocks of a file, and the names in it."""
+
+    X: Any
+    y: Any
+    columns: tuple[str, ...] | None = None
+    target: str | None = None
+
+
+def read(path: Path, kind: str, target: str | None, zero_based: bool, client: Client) -> Source:
     """What the command line calls: a reader by the name of the format."""
     if kind == "libsvm":
-        return read_libsvm(path, zero_based=zero_based, client=client)
+        return Source(*read_libsvm(path, zero_based=zero_based, client=client))
     if kind == "parquet":
-        return read_parquet(path, target or _usual_target(path))
+        names = _names(path)
+        chosen = target or _usual_target(path, names)
+        return Source(*read_parquet(path, chosen), tuple(name for name in names if name != chosen), chosen)
     if kind == "zarr":
-        return read_zarr(path, y=target or "y")
+        return Source(*read_zarr(path, y=target or "y"))
     if kind == "npy-stack":
-        return read_npy_stack(path / "X", path / (target or "y"))
+        return Source(*read_npy_stack(path / "X", path / (target or "y")))
     raise ValueError(f"--dask reads libsvm, parquet, zarr and npy-stack, got format {kind!r}")
 
 
-def _usual_target(path: Path) -> str:
+def _names(path: Path) -> list[str]:
     import dask.dataframe as dd
 
-    names = list(dd.read_parquet(os.fspath(path)).columns)
-    found = [name for name in names if str(name).lower() in ("target", "label", "class", "y")]
+    return [str(name) for name in dd.read_parquet(os.fspath(path)).columns]
+
+
+def _usual_target(path: Path, names: list[str]) -> str:
+    found = [name for name in names if name.lower() in ("target", "label", "class", "y")]
     if len(found) != 1:
-        raise ValueError(f"--target must name the column of the target; {path} has {', '.join(map(str, names[:20]))}")
-    return str(found[0])
+        raise ValueError(f"--target must name the column of the target; {path} has {', '.join(names[:20])}")
+    return found[0]

@@ -16,7 +16,7 @@ from typing import Any
 
 import dask
 import numpy as np
-from distributed import Client, wait
+from distributed import Client
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
@@ -28,7 +28,7 @@ from trsvr.problems.protocol import DataLostError
 _FAN_IN = 8
 # A longer x is sent to the workers once, instead of with every task.
 _INLINE_BYTES = 2**16
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 _LOST = (KilledWorker, CancelledError, CommClosedError, OSError)
 
 
@@ -123,7 +123,7 @@ class Rounds:
     def collect(self, futures: list[Any]) -> list[Any]:
         """Results, or `DataLostError` when they cannot be had any more."""
         try:
-            self._wait(futures)
+            self.wait_for(futures)
             return self.client.gather(futures)
         except KilledWorker as error:
             raise DataLostError(
@@ -132,14 +132,14 @@ class Rounds:
         except _LOST as error:
             raise DataLostError(f"{type(error).__name__}: {error}") from error
 
-    def _wait(self, futures: list[Any]) -> None:
-        """Wait; but not for ever where nobody works."""
+    def wait_for(self, futures: list[Any]) -> None:
+        """Wait until they are done; but not for ever where nobody works."""
         last_seen = time.monotonic()
-        while True:
+        waiting = list(futures)
+        while waiting:
             try:
-                with self.client.as_current():
-                    wait(futures, timeout=_LOOK_SECONDS)
-                return
+                waiting[-1].exception(timeout=_LOOK_SECONDS)  # whatever it is: `gather` raises it
+                waiting.pop()
             except TimeoutError:
                 if self.client.status != "running":
                     raise DataLostError("the connection to the scheduler is lost") from None

@@ -48,6 +48,10 @@ class Counts:
         return self.to_workers + self.to_caller + self.between_workers
 
 
+# Results that stay on the workers although the caller holds on to them: the blocks.
+_STAY = ("trsvr-raw-", "trsvr-block-")
+
+
 class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no types
     """Counts the tasks whose names begin with ``prefix``."""
 
@@ -55,6 +59,7 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
         self.name, self.prefix = name, prefix
         self.counts = Counts()
         self._wanted: set[Any] = set()
+        self._seen: set[Any] = set()
         self._places: dict[Any, set[str]] = {}
         self._scheduler: Any = None
 
@@ -63,13 +68,14 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
         self._scheduler = scheduler
 
     def _is_ours(self, key: Any) -> bool:
-        return str(key).startswith(self.prefix)
+        return str(key).startswith(self.prefix) and not str(key).startswith(_STAY)
 
     def update_graph(self, scheduler: Any, *, keys: set[Any], tasks: list[Any], **more: Any) -> None:
         """New tasks: a round, if they are ours."""
-        ours = [key for key in tasks if self._is_ours(key)]
+        ours = [key for key in tasks if self._is_ours(key) and key not in self._seen]
         if not ours:
             return
+        self._seen.update(ours)
         self.counts.rounds += 1
         self.counts.tasks += len(ours)
         self._wanted |= keys
@@ -84,6 +90,7 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
             self._places.pop(key, None)
             if finish == "forgotten":
                 self._wanted.discard(key)
+                self._seen.discard(key)
             return
         if finish != "memory" or "worker" not in more:
             return

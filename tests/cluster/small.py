@@ -15,17 +15,19 @@ def small_cluster(workers: int, **options):
     """A cluster of worker processes; Dask's own chatter while it comes and goes is not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with (
-            distributed.LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                dashboard_address=None,
-                silence_logs=50,
-                **{"memory_limit": "1GB", **options},
-            ) as cluster,
-            distributed.Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
+        cluster = distributed.LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            dashboard_address=None,
+            silence_logs=50,
+            **{"memory_limit": "1GB", **options},
+        )
+        try:
+            with distributed.Client(cluster, set_as_default=False) as client:
+                yield client
+        finally:
+            with contextlib.suppress(KeyError):  # LocalCluster stumbles over workers that have been killed
+                cluster.close()
 
 
 def classification(n: int, d: int, seed: int = 3, sparse: bool = False):
