@@ -106,7 +106,7 @@ def main() -> None:
                 "persisted": problem.persisted,
                 "first look, s": looked,
                 "all, s": seconds,
-                "status": result.status.name,
+                "status": result.message,
                 "epochs": result.epochs,
                 "rounds": counts.rounds,
                 "moved, MB": counts.moved / 1e6,

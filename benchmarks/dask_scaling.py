@@ -40,17 +40,22 @@ def _median(function, repeats: int) -> float:
     return float(np.median(times))
 
 
+def make_block(number: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random rows, made on the worker."""
+    random = np.random.default_rng(number)
+    X = random.standard_normal((rows, COLUMNS))
+    return X, (X @ np.cos(np.arange(COLUMNS)) + random.logistic(size=rows) > 0).astype(float)
+
+
 def measure(path: Path) -> None:
+    import dask
     import distributed
 
     import trsvr
     import trsvr.dask
 
-    rng = np.random.default_rng(0)
-    rows_of = (20_000, 200_000, 1_000_000)
-    X = rng.normal(size=(rows_of[-1], COLUMNS))
-    y = (X @ rng.normal(size=COLUMNS) + rng.logistic(size=len(X)) > 0).astype(float)
-    x = rng.normal(size=COLUMNS) / 10
+    make = dask.delayed(make_block, pure=False)
+    x = np.sin(np.arange(COLUMNS)) / 10
     found: dict[str, list[dict[str, float]]] = {"full": [], "gather": [], "inner": []}
     for workers in (1, 2):
         with (
@@ -59,25 +64,26 @@ def measure(path: Path) -> None:
             ) as cluster,
             distributed.Client(cluster, direct_to_workers=True) as client,
         ):
-            for n in rows_of:
+            for n in (20_000, 200_000, 1_000_000):
                 for blocks in (2, 8, 32):
-                    parts = [np.array_split(part, blocks) for part in (X[:n], y[:n])]
-                    problem = trsvr.dask.LinearModel(*parts, client=client)
+                    parts = [make(i, n // blocks) for i in range(blocks)]
+                    problem = trsvr.dask.LinearModel(parts, client=client, persist=True)
                     problem.warm_up()
                     problem.value_and_gradient(x)
                     seconds = _median(lambda problem=problem: problem.value_and_gradient(x), 9)
                     found["full"].append({"workers": workers, "rows": n, "blocks": blocks, "seconds": seconds})
                     print(found["full"][-1], flush=True)
             for r in (1_000, 10_000, 40_000, 160_000):
-                chosen = np.sort(rng.choice(rows_of[-1], r, replace=False))
+                chosen = np.sort(np.random.default_rng(r).choice(problem.n_samples, r, replace=False))
                 problem.gather(chosen)
                 seconds = _median(lambda problem=problem, chosen=chosen: problem.gather(chosen), 5)
                 found["gather"].append({"workers": workers, "rows": r, "seconds": seconds})
                 print(found["gather"][-1], flush=True)
-    local = trsvr.problems.logistic(X[:200_000], y[:200_000])
+            del problem, parts
+    local = trsvr.problems.logistic(*make_block(0, 200_000))
     for b in (100, 1000):
         solver = trsvr.TRSVR(alpha=10.0, batch_size=b, inner_steps=100_000 // b, hessian="exact")
-        run = trsvr.minimize(local, solver, max_epochs=3, tol=None, threads=1)
+        run = trsvr.minimize(local, solver, max_epochs=3, tol=None)
         full = _median(lambda: local.value_and_gradient(x), 5)
         found["inner"].append({"batch": b, "seconds_per_row": (run.seconds / 3 - full) / 100_000})
     path.write_text(json.dumps(found, indent=1) + "\n")

@@ -40,7 +40,7 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
             n_workers=count,
             threads_per_worker=1,
             memory_limit=memory_limit or "auto",
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs=50,
         ) as cluster,
         distributed.Client(cluster, direct_to_workers=True) as client,

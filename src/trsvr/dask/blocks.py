@@ -232,7 +232,7 @@ class Own(NamedTuple):
     """What a round asks of one block beyond that."""
 
     random: Any = None  # for the sample
-    halves: Any = None  # rows of this block in the first and the second half of a batch
+    halves: Any = None  # (begins, ends) of runs in this block: the first half of a batch, and the second
     moved: Any = None  # the point for which the change of the gradient since x is wanted
 
 
@@ -263,8 +263,8 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
         task = WeightedSum(weights, v) if order.raised else ProductSum(x, v)
         answer["product"] = _sum(model, task)[1][:d]
     if own.halves is not None:
-        for name, numbers in zip(("first", "second"), own.halves, strict=True):
-            answer[name] = _change(block, order.formulas, x, own.moved, numbers)
+        for name, (begins, ends) in zip(("first", "second"), own.halves, strict=True):
+            answer[name] = _change(block, order.formulas, x, own.moved, _rows_of_runs(begins, ends))
     if order.scores:
         answer["scores"] = _scores(model, x)
     return answer
@@ -295,6 +295,12 @@ def _curvature(answer: Sums, model: LinearModel, view: CurvatureView, order: Ord
         matrix, taken = view.matrix(wanted, own.random)
         answer["matrix"] = matrix[np.triu_indices(view.d)] * model.n_samples
         answer["taken"] = np.array([float(taken)])
+
+
+def _rows_of_runs(begins: Indices, ends: Indices) -> Indices:
+    lengths = ends - begins
+    skipped = begins - np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    return np.repeat(skipped, lengths) + np.arange(lengths.sum())
 
 
 def _change(block: Block, formulas: Formulas, x: Vector, moved: Vector, numbers: Indices) -> Vector:

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import dask
 import numpy as np
 from distributed import Client, default_client
 from numpy.typing import NDArray
 
-import dask
 from trsvr import _check
 from trsvr._compile import compiled_for
 from trsvr._vectors import Vector
@@ -45,8 +45,9 @@ _ROWS_BYTES = 256 * 2**20
 # Numbers of rows travel with the tasks; Dask warns of graphs beyond ten million bytes.
 _MOST_ROWS = 2**20
 _PERSIST_PART = 0.5
-# Rows of this size travel about as long as a round takes (docs/dask.md); a larger batch is summed where it lies.
-_WORTH_BYTES = 16 * 2**20
+# Rows of this size, and of so much more for every block, travel about as long as a round takes (docs/dask.md); a
+# larger batch, or one of a quarter of all rows, is summed where it lies.
+_WORTH_BYTES, _WORTH_BYTES_PER_BLOCK = 6 * 2**20, 3 * 2**18
 _WORTH_PART = 4
 
 
@@ -136,7 +137,8 @@ class LinearModel:
         row_bytes = max(1, sum(one.size for one in facts) // max(1, self.n_rows))
         self.rows_at_once = rows_at_once or int(np.clip(_ROWS_BYTES // row_bytes, 1, _MOST_ROWS))
         #: rows of inner steps that the adaptive mode may bring here in one round
-        self.rows_worth = min(self.rows_at_once, _WORTH_BYTES // row_bytes, self.n_rows // _WORTH_PART)
+        worth = (_WORTH_BYTES + _WORTH_BYTES_PER_BLOCK * len(blocks)) // row_bytes
+        self.rows_worth = min(self.rows_at_once, worth, self.n_rows // _WORTH_PART)
         self._stream: EpochStream | None = None
         self._coming: tuple[int, int] | None = None
         self.pool: Any = None
@@ -302,7 +304,9 @@ class LinearModel:
         """Sorted numbers of rows as numbers within each block."""
         begins = self.begins if counted else self.row_begins
         cuts = np.searchsorted(distinct, begins)
-        return [distinct[cuts[i] : cuts[i + 1]] - begins[i] for i in range(begins.size - 1)]
+        parts = [distinct[cuts[i] : cuts[i + 1]] - begins[i] for i in range(begins.size - 1)]
+        # They travel with the tasks, so they should be short.
+        return [part.astype(np.int32) if begins[i + 1] - begins[i] < 2**31 else part for i, part in enumerate(parts)]
 
     def join(self, parts: Sequence[Rowset]) -> LocalModel:
         """Rows of several blocks as one problem."""

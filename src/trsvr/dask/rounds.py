@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
@@ -29,20 +29,28 @@ _FAN_IN = 8
 # A longer x is sent to the workers once, instead of with every task.
 _INLINE_BYTES = 2**16
 _LOOK_SECONDS = 1.0
-_LOST = (KilledWorker, CancelledError, CommClosedError, OSError)
+_MORE_TRIES, _PAUSE_SECONDS = 2, 1.0
+Make = Callable[[], list[Any]]
+_LOST = (CancelledError, CommClosedError, OSError)
 
 
 class Round:
     """A round under way."""
 
-    def __init__(self, rounds: Rounds, sums: Any, rows: list[Any]) -> None:
-        self._rounds, self._sums = rounds, sums
+    def __init__(self, rounds: Rounds, make_sums: Make | None, make_rows: Make | None) -> None:
+        self._rounds, self._make_sums = rounds, make_sums
+        makers = [make for make in (make_sums, make_rows) if make is not None]
+        tasks = [make() for make in makers]
+        # One graph: it is one message to the scheduler.
+        futures = rounds.client.compute([task for part in tasks for task in part])
+        count = len(tasks[0]) if make_sums is not None else 0
+        self._sums, rows = futures[:count], futures[count:]
         # The rows travel while the caller waits for the sums.
-        self._rows: Future[Any] | None = rounds.background.submit(rounds.collect, rows) if rows else None
+        self._rows: Future[Any] | None = rounds.background.submit(rounds.collect, rows, make_rows) if rows else None
 
     def sums(self) -> Sums:
         """The sums over all blocks."""
-        return self._rounds.collect([self._sums])[0]
+        return self._rounds.collect(self._sums, self._make_sums)[0]
 
     def rows(self) -> list[Rowset]:
         """The rows that were asked for, in the order of the blocks."""
@@ -87,19 +95,17 @@ class Rounds:
         counted: bool = True,
     ) -> Round:
         """Send a round: an order to all blocks, and the numbers of the rows that are wanted of each."""
-        number = self._number()
-        tasks: list[Any] = []
-        if order is not None:
-            tasks.append(self._tree(number, order, own))
-        if wanted is not None:
-            fetch = dask.delayed(rows_on_block, pure=False)
-            tasks += [
-                fetch(block, numbers, counted, dask_key_name=f"trsvr-rows-{number}-{i}")
-                for i, (block, numbers) in enumerate(zip(self.blocks, wanted, strict=True))
-                if numbers.size
-            ]
-        futures = self.client.compute(tasks)
-        return Round(self, futures[0] if order is not None else None, futures[order is not None :])
+        make_sums = None if order is None else lambda: [self._tree(self._number(), order, own)]
+        make_rows = None if wanted is None else lambda: self._row_tasks(self._number(), wanted, counted)
+        return Round(self, make_sums, make_rows)
+
+    def _row_tasks(self, number: str, wanted: Sequence[Indices], counted: bool) -> list[Any]:
+        fetch = dask.delayed(rows_on_block, pure=False)
+        return [
+            fetch(block, numbers, counted, dask_key_name=f"trsvr-rows-{number}-{i}")
+            for i, (block, numbers) in enumerate(zip(self.blocks, wanted, strict=True))
+            if numbers.size
+        ]
 
     def _tree(self, number: str, order: Order, own: Sequence[Own] | None) -> Any:
         x: Any = None
@@ -120,17 +126,24 @@ class Rounds:
             ]
         return level[0]
 
-    def collect(self, futures: list[Any]) -> list[Any]:
-        """Results, or `DataLostError` when they cannot be had any more."""
-        try:
-            self.wait_for(futures)
-            return self.client.gather(futures)
-        except KilledWorker as error:
-            raise DataLostError(
-                f"the workers of task {error.task} died again and again; is a block too large?"
-            ) from error
-        except _LOST as error:
-            raise DataLostError(f"{type(error).__name__}: {error}") from error
+    def collect(self, futures: list[Any], again: Make | None = None) -> list[Any]:
+        """Results, or `DataLostError` when they cannot be had any more.
+
+        Tasks are pure, so what a broken connection has taken along may be sent ``again``.
+        """
+        for left in reversed(range(1 + _MORE_TRIES)):
+            try:
+                self.wait_for(futures)
+                return self.client.gather(futures)
+            except KilledWorker as error:
+                reason = f"the workers of task {error.task} died again and again; is a block too large?"
+                raise DataLostError(reason) from error
+            except _LOST as error:
+                if again is None or left == 0 or self.client.status != "running":
+                    raise DataLostError(f"{type(error).__name__}: {error}") from error
+                time.sleep(_PAUSE_SECONDS)
+                futures = self.client.compute(again())
+        raise AssertionError("the last try returns or raises")
 
     def wait_for(self, futures: list[Any]) -> None:
         """Wait until they are done; but not for ever where nobody works."""

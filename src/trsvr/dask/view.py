@@ -18,6 +18,7 @@ With a diagonal norm every product with the Hessian is a round: the conjugate gr
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -247,11 +248,22 @@ class DaskCurvatureView:
 
     def _changes_there(self, x: Vector, begins: Indices, length: int) -> tuple[Vector, Vector, int]:
         """The same, summed where the rows lie."""
-        halves = [self.problem.split(np.sort(half), False) for half in _halves(begins, length, self.n_rows)]
+        middle = begins.size // 2
+        halves = [self._runs_there(half, length) for half in (begins[:middle], begins[middle:])]
         own = [Own(halves=pair, moved=x) for pair in zip(*halves, strict=True)]
         sums = self.problem.send(Order(self.problem.formulas, self._x), own).sums()
         share = self.n_rows / self.problem.n_samples / (begins.size // 2 * length)
         return share * sums["first"], share * sums["second"], begins.size * length
+
+    def _runs_there(self, begins: Indices, length: int) -> list[tuple[Indices, Indices]]:
+        """Runs as (begins, ends) within each block; those that wrap around or cross a border become two."""
+        starts = np.sort(np.concatenate([begins, begins - self.n_rows]))
+        borders = self.problem.row_begins
+        runs = []
+        for low, high in itertools.pairwise(borders.tolist()):
+            near = starts[np.searchsorted(starts, low - length, "right") : np.searchsorted(starts, high)]
+            runs.append((np.maximum(near, low) - low, np.minimum(near + length, high) - low))
+        return runs
 
 
 def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:
