@@ -132,13 +132,14 @@ def model(path: Path, figure: Path) -> None:
     p = fit(found)
     print("fitted: " + ", ".join(f"{name} {value:.3g}" for name, value in p.items()))
     per_worker = TOTAL_ROWS / WORKERS
-    print("\n| workers | rows | full gradient, s | with 10⁵ rows gathered, s | efficiency |")
-    print("|---|---|---|---|---|")
+    print("\n| workers | rows | epoch, s, 4 blocks per worker | efficiency | 1 block per worker | efficiency |")
+    print("|---|---|---|---|---|---|")
     counts = [1, 2, 4, 8, 16, 32, 64]
-    one = epoch(p, 1, per_worker, 1e5)["epoch"]
+    one = [epoch(p, 1, per_worker, 1e5, blocks)["epoch"] for blocks in (4, 1)]
     for w in counts:
-        e = epoch(p, w, per_worker * w, 1e5)
-        print(f"| {w} | {per_worker * w:.2e} | {e['full']:.2f} | {e['epoch']:.2f} | {one / e['epoch']:.0%} |")
+        four, single = (epoch(p, w, per_worker * w, 1e5, blocks)["epoch"] for blocks in (4, 1))
+        shares = f"{four:.2f} | {one[0] / four:.0%} | {single:.2f} | {one[1] / single:.0%}"
+        print(f"| {w} | {per_worker * w:.2e} | {shares} |")
     full = epoch(p, WORKERS, TOTAL_ROWS, 0)["full"]
     free = (full - p["t_first"]) * p["bandwidth"] / ROW_BYTES
     print(f"\n{WORKERS} workers, {TOTAL_ROWS:.0e} rows: full gradient {full:.2f} s")
@@ -147,7 +148,7 @@ def model(path: Path, figure: Path) -> None:
     for steps in (1, 10, 100):
         # Summed where they lie, the steps' batches take a round each; gathered, they take the time beyond the hiding.
         worth = (full + steps * empty - p["t_first"]) / (ROW_BYTES / p["bandwidth"] + p["t_inner"])
-        visible = steps * empty / (ROW_BYTES / p["bandwidth"])
+        visible = max(0.0, steps * empty - p["t_first"]) * p["bandwidth"] / ROW_BYTES
         print(
             f"{steps} inner steps: gathering beats a round per step up to {worth:.2e} rows when it comes with the "
             f"gradient, up to {visible:.2e} ({visible * ROW_BYTES / 1e6:.0f} MB) when it is a round of its own"
