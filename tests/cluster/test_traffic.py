@@ -42,6 +42,15 @@ def test_one_round_of_vectors_and_the_sampled_rows(client, setting):
     assert sum(epoch.moved for epoch in epochs) < 0.1 * X.nbytes
 
 
+def test_a_second_run_with_the_same_seed_fetches_its_rows_at_once_again(client, setting):
+    problem, _ = setting
+    solver = trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=300)
+    for _ in range(2):
+        with trsvr.dask.Traffic(client) as traffic:
+            trsvr.minimize(problem, solver, max_epochs=1, tol=None)
+        assert traffic.counts().rounds == 2  # the start, with the rows of the only epoch, and its end
+
+
 def test_rows_that_stand_twice_travel_once(client, setting):
     problem, _ = setting
     solver = trsvr.TRSVR(alpha=1.0, batch_size=100, inner_steps=1000)  # more draws than rows

@@ -275,7 +275,7 @@ class LinearModel:
         self._coming = (seed, epoch)
         if draws is None:
             self._stream = None
-        elif self._stream is None or self._stream.key != (seed, epoch, *draws):
+        elif self._stream is None or self._stream.begun or self._stream.key != (seed, epoch, *draws):
             self._stream = EpochStream(self, seed, epoch, *draws, rows_at_once=self.rows_at_once)
 
     @property

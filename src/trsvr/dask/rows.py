@@ -54,7 +54,7 @@ class EpochStream:
     """The indices of one epoch, in parts that fit into this process."""
 
     def __init__(self, model: DaskModel, seed: int, epoch: int, batch_size: int, steps: int, rows_at_once: int) -> None:
-        self._model, self._steps, self._batch = model, steps, batch_size
+        self._model = model
         self.key = (seed, epoch, batch_size, steps)
         self._random = generator(seed, epoch)
         self._per_part = max(1, rows_at_once // batch_size) * batch_size
@@ -63,6 +63,11 @@ class EpochStream:
         self._now: tuple[Indices, Here] | None = None
         self._begin = 0
         self.sent = False  # whether the first part is on its way
+
+    @property
+    def begun(self) -> bool:
+        """Whether rows have been taken from it."""
+        return self._now is not None
 
     def _draw(self) -> tuple[Indices, Here] | None:
         size = min(self._per_part, self._left)
