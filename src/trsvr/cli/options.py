@@ -13,6 +13,7 @@ from trsvr.problems import LinearModel
 from trsvr.solvers import BY_NAME
 
 DATA, OBJECTIVE, METHOD, LIMITS, OUTPUT = "Data", "Objective", "Method", "Limits", "Output"
+CLUSTER = "Cluster"
 
 LOSSES = {
     "logistic": problems.Logistic,

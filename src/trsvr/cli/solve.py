@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +20,13 @@ from trsvr._version import __version__
 from trsvr.cli import options as o
 from trsvr.cli.models import Model, save_model, scores
 from trsvr.cli.output import as_json, check_folder, show_pairs, write_folder
+from trsvr.cli.remote import connected, remote_format, remote_problem
 from trsvr.cli.tables import Table, Wanted, read_table
 from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
 from trsvr.engine.checkpoint import newest_intact
 from trsvr.engine.keeper import Every, NotedPath
+from trsvr.problems import LinearModel
 from trsvr.solvers import BY_NAME
 from trsvr.theory import Gap, estimate_gap
 
@@ -52,6 +56,32 @@ More = Annotated[
         metavar="NAME=VALUE",
         show_default=False,
         rich_help_panel=o.METHOD,
+    ),
+]
+Dask = Annotated[
+    bool,
+    typer.Option("--dask", help="Read and sum in worker processes; the data need not fit.", rich_help_panel=o.CLUSTER),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="Use the Dask cluster of this scheduler; it must see FILE under the same name.",
+        metavar="ADDRESS",
+        show_default=False,
+        rich_help_panel=o.CLUSTER,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Workers of --dask; default: one per core.", show_default=False, rich_help_panel=o.CLUSTER),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory of each worker of --dask, such as 2GB; default: its share of this machine's.",
+        metavar="SIZE",
+        show_default=False,
+        rich_help_panel=o.CLUSTER,
     ),
 ]
 Epochs = Annotated[int, typer.Option(help="Epochs at most.", rich_help_panel=o.LIMITS)]
@@ -118,6 +148,10 @@ Progress = Annotated[
     ),
 ]
 
+# Address of a scheduler, number of workers, memory of each.
+_Cluster = tuple[str | None, int | None, str | None]
+_NO_GAP = Gap(float("nan"), "unknown", "the data can no longer be reached")
+
 
 def solve(
     file: o.File,
@@ -145,6 +179,10 @@ def solve(
     tol: Tolerance = "auto",
     seed: Seed = 0,
     threads: o.Threads = None,
+    dask: Dask = False,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    memory_limit: MemoryLimit = None,
     out: Out = None,
     checkpoint: CheckpointFile = None,
     checkpoint_every: CheckpointEvery = None,
@@ -155,7 +193,8 @@ def solve(
 
     The regularised loss, averaged over the rows of FILE, is minimised to many digits. Exit status 0: converged (or,
     with --tol none, the limit reached); 1: a limit came first, or the run diverged; 130: interrupted. In all these
-    cases the best point is written to --out.
+    cases the best point is written to --out. With --dask or --scheduler FILE is LIBSVM text, Parquet (a file or a
+    folder), a Zarr group with X and y, or a folder with the NPY stacks X and y, and may be larger than memory.
     """
     given = {"alpha": alpha, "step": step, "batch_size": batch_size, "inner_steps": inner_steps, "hessian": hessian}
     task = _Task(
@@ -201,7 +240,7 @@ def solve(
             checkpoint_every=every,
         )
 
-    _carry_out(task, run, out, progress, json)
+    _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit))
 
 
 def resume(
@@ -211,6 +250,10 @@ def resume(
     passes: Passes = None,
     seconds: Seconds = None,
     threads: o.Threads = None,
+    dask: Dask = False,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    memory_limit: MemoryLimit = None,
     out: Out = None,
     checkpoint_every: CheckpointEvery = None,
     progress: Progress = None,
@@ -235,7 +278,7 @@ def resume(
     def run(problem: Any, shown: bool) -> Result:
         return resume_run(checkpoint, problem, progress=shown, threads=threads, checkpoint_every=every, **limits)
 
-    _carry_out(task, run, out, progress, json)
+    _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,45 +324,65 @@ def _every(text: str | None) -> Any:
     return wish
 
 
+def _cluster(dask: bool, scheduler: str | None, workers: int | None, memory_limit: str | None) -> _Cluster | None:
+    """Where the rows are to be, if not in this process."""
+    if dask or scheduler is not None:
+        return scheduler, workers, memory_limit
+    if workers is not None or memory_limit is not None:
+        raise ValueError("--workers and --memory-limit go with --dask")
+    return None
+
+
 def _carry_out(
-    task: _Task, run: Callable[[Any, bool], Result], out: Path | None, progress: bool | None, json: bool
+    task: _Task,
+    run: Callable[[Any, bool], Result],
+    out: Path | None,
+    progress: bool | None,
+    json: bool,
+    cluster: _Cluster | None,
 ) -> None:
     """Read the data, run, tell and write; ends the command."""
     if out is not None:
         check_folder(out)
     file = Path(task.file)
-    wanted = Wanted(target=task.target, header=task.header, zero_based=task.zero_based)
-    table = read_table(file, wanted, task.format)
-    train, held_out = _split(table, task.test_size, task.seed)
-    X, y = _rows(table, train)
-    problem = o.problem_from(X, y, task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept)
-    result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
-    facts = {
-        "loss": task.loss,
-        "intercept": task.intercept,
-        "n_features": problem.n_features,
-        "n_outputs": problem.n_outputs,
-        "columns": table.columns,
-        "target": table.target,
-        "zero_based": task.zero_based,
-    }
-    model = Model(result.x, problem.classes, facts)
-    report = {
-        "trsvr": __version__,
-        "file": task.file,
-        "rows": problem.n_samples,
-        "columns": problem.n_features,
-        "objective": {name: getattr(task, name) for name in ("loss", "l2", "gamma", "a", "delta", "intercept")},
-        "classes": problem.classes,
-        "column_names": table.columns,
-        "method": task.method,
-        "settings": dataclasses.asdict(result.solver),
-        "seed": task.seed,
-        **_outcome(result, estimate_gap(problem, result.x, result.gradient)),
-        "train": scores(y, model.predict(X), model.classes),
-        "held_out": _held_out_scores(model, table, held_out),
-        "held_out_rows": held_out.size,
-    }
+    objective = o.objective(task.loss, task.l2, task.gamma, task.a, task.delta)
+    if cluster is not None:
+        opened = _on_cluster(
+            file, task.format, task.target, task.zero_based, objective, task.intercept, task.test_size, *cluster
+        )
+    else:
+        wanted = Wanted(target=task.target, header=task.header, zero_based=task.zero_based)
+        opened = _in_memory(file, task.format, wanted, objective, task.intercept, task.test_size, task.seed)
+    with opened as data:
+        problem = data.problem
+        result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
+        facts = {
+            "loss": task.loss,
+            "intercept": task.intercept,
+            "n_features": problem.n_features,
+            "n_outputs": problem.n_outputs,
+            "columns": data.columns,
+            "target": data.target,
+            "zero_based": task.zero_based,
+        }
+        model = Model(result.x, problem.classes, facts)
+        lost = result.status is Status.DATA_LOST
+        report = {
+            "trsvr": __version__,
+            "file": task.file,
+            "rows": problem.n_samples,
+            "columns": problem.n_features,
+            "objective": {name: getattr(task, name) for name in ("loss", "l2", "gamma", "a", "delta", "intercept")},
+            "classes": problem.classes,
+            "column_names": data.columns,
+            "method": task.method,
+            "settings": dataclasses.asdict(result.solver),
+            "seed": task.seed,
+            **_outcome(result, _NO_GAP if lost else estimate_gap(problem, result.x, result.gradient)),
+            "train": None if lost else data.train_scores(model),
+            "held_out": data.held_out_scores(model),
+            "held_out_rows": data.held_out_rows,
+        }
     if out is not None:
         report["files"] = [str(path) for path in _write(out, report, result, model)]
     if json:
@@ -371,6 +434,63 @@ def _solver(kind: Any, settings: dict[str, Any], n_samples: int) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------------- the data
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What is learnt from, wherever it is."""
+
+    problem: Any
+    columns: tuple[str, ...] | None
+    target: str | None
+    train_scores: Callable[[Model], dict[str, float] | None]
+    held_out_scores: Callable[[Model], dict[str, float] | None]
+    held_out_rows: int
+
+
+@contextlib.contextmanager
+def _in_memory(
+    file: Path,
+    format_: str,
+    wanted: Wanted,
+    objective: tuple[Any, Any],
+    intercept: bool,
+    test_size: str | None,
+    seed: int,
+) -> Iterator[_Data]:
+    table = read_table(file, wanted, format_)
+    train, held_out = _split(table, test_size, seed)
+    X, y = _rows(table, train)
+    yield _Data(
+        LinearModel(X, y, *objective, intercept=intercept),
+        table.columns,
+        table.target,
+        lambda model: scores(y, model.predict(X), model.classes),
+        lambda model: _held_out_scores(model, table, held_out),
+        held_out.size,
+    )
+
+
+@contextlib.contextmanager
+def _on_cluster(
+    file: Path,
+    format_: str,
+    target: str | None,
+    zero_based: bool,
+    objective: tuple[Any, Any],
+    intercept: bool,
+    test_size: str | None,
+    scheduler: str | None,
+    workers: int | None,
+    memory_limit: str | None,
+) -> Iterator[_Data]:
+    if test_size is not None:
+        raise ValueError("--test-size is for data in memory; with --dask and --scheduler split the file beforehand")
+    kind = remote_format(file, format_)
+    with connected(scheduler, workers, memory_limit) as client:
+        problem, source = remote_problem(client, file, kind, target, zero_based, objective, intercept)
+        own = source.columns, source.target
+        yield _Data(problem, *own, lambda model: problem.scores(model.x), lambda model: None, 0)
 
 
 def _split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:

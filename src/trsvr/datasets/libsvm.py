@@ -36,6 +36,7 @@ _SCRATCH_ROWS = 2**16
 _SCRATCH_ENTRIES = 2**16
 _SCRATCH_HARD = 2**10
 _WRITE_ENTRIES = 2**17
+NO_ROWS = "the file holds no row of data"
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -215,7 +216,7 @@ class _Reader:
         for text, stop in self._blocks():
             self._take(text, stop)
         if self._labels.size == 0:
-            raise DataFileError(self._source.path, max(self._lines, 1), "the file holds no row of data")
+            raise DataFileError(self._source.path, max(self._lines, 1), NO_ROWS)
         if self._two_classes and self._classes.size < 2:
             raise self._error(
                 f"every label up to this last line is {self._classes[0]:g}; two classes are needed", self._lines

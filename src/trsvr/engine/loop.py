@@ -25,7 +25,7 @@ from trsvr.engine.result import Result, Status
 from trsvr.engine.signals import Stop
 from trsvr.engine.stopping import GradientTest, Limits, Tolerance, why_it_stands_still
 from trsvr.problems.plain import NotFinite
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.protocol import DataLostError, FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
 from trsvr.solvers.trsvr import TRSVR
 
@@ -89,6 +89,13 @@ class _Run:
         "epoch",
         "uncharged_seconds",
     )
+
+    def announce(self, source: RowSource, limits: Limits) -> None:
+        """Tell a problem whose rows are elsewhere what the coming epoch will draw, so that it can send for them."""
+        expect = getattr(self.problem, "expect", None)
+        if expect is not None and (limits.epochs is None or self.epoch < limits.epochs):
+            draws = getattr(self.solver, "draws", None)
+            expect(source.seed, self.epoch, None if draws is None else draws(self.problem))
 
     def evaluate(self) -> None:
         """Full value and gradient at x, not charged yet."""
@@ -519,6 +526,8 @@ class _Loop:
             return self.ended(Status.NOT_FINITE, f"{error} {self.place}")
         except FloatingPointError as error:
             return self.ended(Status.DIVERGED, str(error))
+        except DataLostError as loss:
+            return self.ended(Status.DATA_LOST, str(loss))
         assert self.final is not None
         return self.ended(*self.final)
 
@@ -537,6 +546,7 @@ class _Loop:
 
     def _first_look(self) -> bool:
         run, test = self.work, self.plan.test
+        run.announce(self.source, self.plan.limits)
         self.compute(run.evaluate)
         if not hasattr(run.problem, "has_value") and math.isnan(run.state.value):
             run.has_value = self.best.has_value = False
@@ -587,12 +597,14 @@ class _Loop:
         while True:
             self.place = f"in epoch {run.epoch + 1}"
             self.source.begin(run.epoch, math.inf if limits.seconds is None else limits.seconds - run.seconds)
+            run.announce(self.source, limits)
             report = self.compute(lambda: run.run_epoch(self.source))
             # Methods that need no full gradient get one only for a row of the trace.
             if solver.needs_reference or run.epoch % self.plan.trace_every == 0 or limits.reached(run.counts()):
                 break
             with self.stop.held():
                 self._keep()
+        run.announce(self.source, limits)
         self.compute(run.evaluate)
         if judge is not None or (self.plan.test.active and not solver.needs_reference):
             run.charge_evaluation()

@@ -49,6 +49,7 @@ class Status(enum.Enum):
     NO_PROGRESS = "no progress: the value no longer falls, but the gradient is not small"
     RUNNING = "still running"
     INTERRUPTED = "interrupted: this is the best point so far"
+    DATA_LOST = "data lost: this is the best point so far"
 
     @property
     def success(self) -> bool:

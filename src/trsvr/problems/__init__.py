@@ -9,13 +9,14 @@ from trsvr._compile import record
 from trsvr.problems.function import FunctionProblem
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.protocol import DataLostError, FiniteSum
 from trsvr.problems.regularizers import L2, DoubleWell
 
 __all__ = [
     "FiniteSum",
     "LinearModel",
     "FunctionProblem",
+    "DataLostError",
     "logistic",
     "double_well_logistic",
     "Logistic",

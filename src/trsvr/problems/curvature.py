@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trsvr._compile import compiled_for, kernel
 from trsvr._vectors import Vector, dot
 from trsvr.problems.linear import LinearModel
-from trsvr.problems.margins import MarginKernels, Sample
+from trsvr.problems.margins import Indices, MarginKernels, Sample
 from trsvr.problems.passes import (
     ChangeSum,
     DiagonalSum,
@@ -33,6 +33,20 @@ Matrix = NDArray[np.float64]
 # Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
 _PIECES = 8
 _BATCH_PIECES = 16
+
+
+def sample_pieces(n_rows: int) -> int:
+    """Pieces of a sampled matrix, each of which takes one random number."""
+    return int(min(_PIECES, max(1, n_rows // 64)))
+
+
+def draw_runs(
+    n_rows: int, batch_size: int, random: np.random.Generator, scattered: bool = False
+) -> tuple[Indices, int]:
+    """Where the runs of a batch begin, an even number of them, and how long each is; they wrap around at the end."""
+    length = 1 if scattered else int(np.clip(batch_size // 32, 4, 64))
+    count = max(2, math.ceil(batch_size / length / 2) * 2)
+    return random.integers(n_rows, size=count), min(length, n_rows)
 
 
 def _penalty_slopes(kernels: Any, x: Vector, out: Vector) -> None:
@@ -72,8 +86,7 @@ class SampledMatrix:
         """The matrix from about so many rows, half of them drawn for their weight and length; and how many."""
         d = self.d
         if self._passes is None:
-            pieces = int(min(_PIECES, max(1, self.n_rows // 64)))
-            bounds = np.linspace(0, self.n_rows, pieces + 1).astype(np.int64)
+            bounds = np.linspace(0, self.n_rows, sample_pieces(self.n_rows) + 1).astype(np.int64)
             self._passes = Passes(Runs.of_pieces(bounds), d * d + 4 * d, self.n_rows * d)
         norms = self.problem.squared_rows
         if rows >= self.n_rows:
@@ -134,6 +147,10 @@ class CurvatureView:
         self.margins, other.margins = other.margins, self.margins
         self.weights, other.weights = other.weights, self.weights
 
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self.weights.sum())
+
     def be_cautious(self) -> float:
         """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
         before = float(self.weights.sum())
@@ -156,10 +173,6 @@ class CurvatureView:
         return out
 
     # ---------------------------------------------------------------------------------------------- the losses
-
-    def total_weight(self) -> float:
-        """Sum of the curvatures."""
-        return float(self.weights.sum())
 
     def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many."""
@@ -190,10 +203,16 @@ class CurvatureView:
         The batch is runs of consecutive rows from random places (the rows wrap around, so every row is as likely as any
         other), or ``scattered``: single rows. Returns the two halves' means and the number of rows.
         """
-        length = 1 if scattered else int(np.clip(batch_size // 32, 4, 64))
-        count = max(2, math.ceil(batch_size / length / 2) * 2)
-        begins = random.integers(self.n_rows, size=count)
-        ends = begins + min(length, self.n_rows)
+        begins, length = draw_runs(self.n_rows, batch_size, random, scattered)
+        # The mean over rows that count is taken from a mean over all rows.
+        share = self.n_rows / self.problem.n_samples
+        first, second = self.changes_on(x, begins, length)
+        return share * first, share * second, begins.size * length
+
+    def changes_on(self, x: Vector, begins: Indices, length: int) -> tuple[Vector, Vector]:
+        """The same on given runs: means over all rows of the first half of them, and of the second."""
+        count = begins.size
+        ends = begins + length
         rest = np.maximum(ends - self.n_rows, 0)
         # A run that wraps around is two runs of the same group: the second one is empty for all others.
         pairs_begin = np.stack([begins, np.zeros_like(begins)], axis=1).ravel()
@@ -202,8 +221,7 @@ class CurvatureView:
         groups = np.linspace(0, count, pieces + 1).astype(np.int64) * 2
         groups[pieces // 2] = count // 2 * 2
         first, second = np.empty(self.d), np.empty(self.d)
-        # The mean over rows that count is taken from a mean over all rows.
-        per_half = self.n_rows / self.problem.n_samples / (count // 2 * min(length, self.n_rows))
+        per_half = 1.0 / (count // 2 * length)
 
         def use(totals: Vector, parts: Matrix) -> None:
             add_parts(parts, 0, pieces // 2, per_half, first)
@@ -211,7 +229,7 @@ class CurvatureView:
 
         runs = Runs(pairs_begin, pairs_end, groups)
         self.problem.passes.sums(ChangeSum(x, self.margins), self.kernels, use, runs)
-        return first, second, count * min(length, self.n_rows)
+        return first, second
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""

@@ -247,21 +247,26 @@ class LinearModel:
     def gather(self, indices: Indices) -> LinearModel:
         """The same problem restricted to those rows, copied. Weights keep their scale."""
         chosen = self.rows_of(indices)
-        part = object.__new__(LinearModel)
-        part._chosen = None
-        part.classes = self.classes
         kernels = self.kernels
-        part._build(
+        part = LinearModel.of_rows(
             take_rows(kernels.rows, chosen),
-            chosen.size,
-            self.n_features,
             kernels.labels[chosen],
             kernels.weights[chosen] if kernels.weights.size else kernels.weights,
-            self.loss,
-            self.regularizer,
-            self.intercept,
+            self,
         )
         part._scan()
+        return part
+
+    @staticmethod
+    def of_rows(rows: Rows, labels: Vector, weights: Vector, like: Any, chosen: Indices | None = None) -> LinearModel:
+        """A problem over rows that have been checked before, as they are: nothing is copied or looked at.
+
+        ``like`` is a problem, or anything else with its ``loss``, ``regularizer``, ``intercept``, ``classes`` and
+        ``n_features``; labels and weights are as the kernels want them.
+        """
+        part = object.__new__(LinearModel)
+        part._chosen, part.classes = chosen, like.classes
+        part._build(rows, labels.size, like.n_features, labels, weights, like.loss, like.regularizer, like.intercept)
         return part
 
     # ------------------------------------------------------------------------------------ conveniences

@@ -8,12 +8,20 @@ from trsvr.problems.margins import Indices
 from trsvr.problems.rows import Vector
 
 
+class DataLostError(RuntimeError):
+    """A part of the data can no longer be reached: the run ends with the best point so far."""
+
+
 @runtime_checkable
 class FiniteSum(Protocol):
     """f(x) = (1/N) Σ f_i(x), i = 0 … N−1.
 
     A problem may also have ``hessian_product(x, indices, v)``, the mean of ∇²f_i(x) v over the indices. Without it
     curvature is estimated by differences of gradients.
+
+    A problem whose rows are elsewhere has ``fetch(indices, batch_size)``, which yields problems in this process's
+    memory with the rows' numbers there, and may have ``expect(seed, epoch, draws)``: which rows the coming epoch will
+    ask for. It raises `DataLostError` when it cannot go on.
     """
 
     @property

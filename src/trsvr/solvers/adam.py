@@ -18,7 +18,7 @@ from trsvr.parts.schedules import adam_step
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, check_batch
-from trsvr.solvers.momentum import Moments, new_state, rows_per_step, run_epoch
+from trsvr.solvers.momentum import Moments, draws, new_state, rows_per_step, run_epoch
 
 
 def adam_steps(
@@ -72,6 +72,10 @@ class Adam:
                 raise ValueError(f"{name} must be a number from 0 to below 1, got {beta!r}")
         if self.batch_size != "auto":
             _check.whole("batch_size", self.batch_size)
+
+    def draws(self, problem: FiniteSum) -> tuple[int, int]:
+        """Batch size and number of batches of an epoch."""
+        return draws(self, problem)
 
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""

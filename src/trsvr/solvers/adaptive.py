@@ -217,7 +217,19 @@ class AdaptiveTRSVR:
     def evaluate(self, problem: FiniteSum, state: State) -> tuple[float, Vector]:
         """Full value and gradient at x, keeping what the curvature there needs."""
         view = state.work.there
+        if hasattr(view, "expect"):
+            view.expect(*self._plan(problem, state))
         return problem.value_and_gradient(state.x) if view is None else view.evaluate(state.x)
+
+    def _plan(self, problem: FiniteSum, state: State) -> tuple[str, int, int, bool]:
+        """What the next outer iteration is likely to ask of a view whose rows are elsewhere.
+
+        The norm, the rows of P, the rows of a batch (0: no inner loop), and whether curvatures are raised.
+        """
+        n, scalars = problem.n_samples, state.scalars
+        kind, rows, batch = self._kind(problem), int(scalars["curvature_rows"]), int(scalars["batch_size"])
+        inner = kind == "dense" and rows < n and (self.batch_size != "auto" or batch * _LARGEST_BATCH <= n)
+        return kind, rows, batch if inner else 0, state.work.cautious
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """Norm, first step, inner steps; `judge` sees what they were worth."""
@@ -289,7 +301,7 @@ class AdaptiveTRSVR:
             several = work.losses.ndim == 3
             work.norm = (BlockNorm if several else DenseNorm)(work.losses, penalty)
             # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
-            still = moved <= _MOVED and work.rows < problem.n_samples
+            still = moved <= _MOVED and work.rows < problem.n_samples and not _is_elsewhere(problem)
             work.exact = several or (still and (work.exact or state.scalars["contraction"] > _POOR))
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
 
@@ -359,7 +371,10 @@ class AdaptiveTRSVR:
                 return
         slopes = view.penalty_slopes(reference)
         for s in range(1, most):
-            first, second, drawn = view.changes(state.x, batch, random(), not automatic)
+            changes = view.changes(state.x, batch, random(), not automatic)
+            if changes is None:  # the rows are elsewhere, and no more of them come in this iteration
+                return
+            first, second, drawn = changes
             report.gradient_evaluations += 2 * drawn
             report.batch_size = drawn
             estimate = gradient + 0.5 * (first + second) + (view.penalty_slopes(state.x) - slopes)
@@ -447,7 +462,14 @@ class AdaptiveTRSVR:
             work.escape_length = 1.0
 
 
+def _is_elsewhere(problem: Any) -> bool:
+    """Whether every look at the rows costs a round of messages."""
+    return hasattr(problem, "fetch")
+
+
 def _has_view(problem: Any) -> bool:
+    if _is_elsewhere(problem):
+        return hasattr(problem, "curvature_view") and problem.n_outputs == 1
     return hasattr(problem, "curvature_view") or isinstance(problem, LinearModel)
 
 

@@ -158,7 +158,8 @@ class Solver(Protocol):
 
     A solver may also have ``judge(state, report)``, called when value and gradient at the epoch's end are known, which
     may go back to where the epoch began; ``evaluate(problem, state)``, if it keeps more of a full pass than value and
-    gradient; or ``drive(problem, state, report_epoch)``, if its loop is not ours. It may say in the state's scalars
+    gradient; ``drive(problem, state, report_epoch)``, if its loop is not ours; or ``draws(problem)``, the batch size
+    and the number of batches that an epoch will take from the loop's rows. It may say in the state's scalars
     what it knows of convergence: ``expected_decrease`` of f, and ``at_floor`` when values no longer tell points apart.
 
     What changes from epoch to epoch is in the state's x, memory and scalars, or in a ``work`` that has a record: only
@@ -193,6 +194,15 @@ class Access(NamedTuple):
         """Indices as the kernels want them."""
         return self.problem.rows_of(indices) if is_record(self.kernels) else indices
 
+    def pieces(self, indices: Indices, batch_size: int) -> Iterator[tuple[Access, Indices]]:
+        """Whole batches of indices, each with the kernels over memory in which these rows lie."""
+        fetch = getattr(self.problem, "fetch", None)
+        if fetch is None:
+            yield self, self.rows(indices)
+            return
+        for here, numbers in fetch(indices, batch_size):
+            yield Access(here.kernels if is_record(self.kernels) else PlainKernels(here), here), numbers
+
 
 def access(problem: Any, *parts: object) -> Access:
     """Compiled kernels, where the problem has them and every part can be compiled; plain ones otherwise."""
@@ -200,6 +210,15 @@ def access(problem: Any, *parts: object) -> Access:
     if is_record(kernels) and all(map(is_record, parts)):
         return Access(kernels, problem)
     return Access(PlainKernels(problem), problem)
+
+
+def check_table(problem: FiniteSum, estimator: Any) -> None:
+    """Refuse a table of gradients, one of every row, for rows that are elsewhere."""
+    if hasattr(estimator, "fill") and hasattr(problem, "fetch"):
+        raise ValueError(
+            f"gradient {type(estimator).__name__} keeps a table of all rows in this process, and the rows of "
+            f"{type(problem).__name__} are elsewhere; SVRG, SARAH and TRSVR need no table"
+        )
 
 
 def check_batch(problem: FiniteSum, batch_size: Any) -> None:

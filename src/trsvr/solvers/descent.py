@@ -20,7 +20,17 @@ from trsvr._vectors import Vector, add_scaled
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers import lazy
-from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch, fill_table, warm_up_table
+from trsvr.solvers.base import (
+    Access,
+    EpochReport,
+    EpochRows,
+    State,
+    access,
+    check_batch,
+    check_table,
+    fill_table,
+    warm_up_table,
+)
 
 # Rows ahead of the one at work that are asked for. Batches of more rows do so themselves.
 _AHEAD = 6
@@ -80,9 +90,14 @@ class Descent:
         """⌈N/b⌉, unless the method has an inner loop of its own length."""
         return math.ceil(problem.n_samples / self.batch_size)
 
+    def draws(self, problem: FiniteSum) -> tuple[int, int]:
+        """Batch size and number of batches of an epoch."""
+        return self.batch_size, self.steps_per_epoch(problem)
+
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""
         check_batch(problem, self.batch_size)
+        check_table(problem, self.estimator)
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first epoch; an automatic step is fixed here."""
@@ -121,7 +136,8 @@ class Descent:
         # On sparse rows untouched coordinates are brought up to date at the end of a slice, which shows in last digits.
         at_once = None if isinstance(state.work, DescentWork) else lazy.steps_at_once(reached.kernels, self.batch_size)
         for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem), at_once):
-            self._run(reached, state, reached.rows(indices))
+            for here, numbers in reached.pieces(indices, self.batch_size):
+                self._run(here, state, numbers)
             report.steps += indices.size // self.batch_size
         report.gradient_evaluations += report.steps * self.estimator.evaluations(self.batch_size)
         report.inner_steps = report.steps

@@ -13,7 +13,7 @@ from trsvr._vectors import Vector
 from trsvr.parts.schedules import SCHEDULES
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import EpochReport, EpochRows, State, access
+from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access
 
 # What users of deep-learning libraries know as an ordinary batch.
 _AUTO_BATCH = 64
@@ -49,6 +49,12 @@ def rows_per_step(solver: Any, problem: FiniteSum) -> int:
     return min(_AUTO_BATCH, problem.n_samples) if solver.batch_size == "auto" else int(solver.batch_size)
 
 
+def draws(solver: Any, problem: FiniteSum) -> tuple[int, int]:
+    """Batch size and number of batches of an epoch."""
+    b = rows_per_step(solver, problem)
+    return b, math.ceil(problem.n_samples / b)
+
+
 def run_epoch(
     solver: Any, steps: Any, settings: tuple[Any, ...], problem: FiniteSum, state: State, rows: EpochRows | None
 ) -> EpochReport:
@@ -59,15 +65,16 @@ def run_epoch(
     b = rows_per_step(solver, problem)
     per_epoch = math.ceil(problem.n_samples / b)
 
-    def go(indices: Indices) -> None:
-        run(reached.kernels, state.memory, state.x, indices, b, float(per_epoch), settings, *state.work)
+    def go(here: Access, indices: Indices) -> None:
+        run(here.kernels, state.memory, state.x, indices, b, float(per_epoch), settings, *state.work)
 
     if rows is None:
-        go(np.empty(0, dtype=np.int64))
+        go(reached, np.empty(0, dtype=np.int64))
         return EpochReport()
     done = 0
     for indices in rows.slices(b, per_epoch):
-        go(reached.rows(indices))
+        for here, numbers in reached.pieces(indices, b):
+            go(here, numbers)
         done += indices.size // b
     return EpochReport(steps=done, gradient_evaluations=done * b, batch_size=b, inner_steps=done)
 

@@ -18,7 +18,7 @@ from trsvr.parts.schedules import heavy_ball
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, check_batch
-from trsvr.solvers.momentum import Moments, checked_schedule, new_state, rows_per_step, run_epoch
+from trsvr.solvers.momentum import Moments, checked_schedule, draws, new_state, rows_per_step, run_epoch
 
 
 def sgd_steps(
@@ -71,6 +71,10 @@ class SGD:
         if self.batch_size != "auto":
             _check.whole("batch_size", self.batch_size)
         checked_schedule(self.schedule)
+
+    def draws(self, problem: FiniteSum) -> tuple[int, int]:
+        """Batch size and number of batches of an epoch."""
+        return draws(self, problem)
 
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""

@@ -76,6 +76,10 @@ class TRish:
             inner_steps="auto",
         )
 
+    def draws(self, problem: FiniteSum) -> tuple[int, int] | None:
+        """Batch size and number of batches of an epoch."""
+        return self.method.draws(problem)
+
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""
         self.method.check(problem)

@@ -106,6 +106,10 @@ class TRSVR:
         """Whether every epoch begins with a full gradient."""
         return self.method.needs_reference
 
+    def draws(self, problem: FiniteSum) -> tuple[int, int] | None:
+        """Batch size and number of batches of an epoch; the adaptive mode draws otherwise."""
+        return None if isinstance(self.method, AdaptiveTRSVR) else self.method.draws(problem)
+
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""
         self.method.check(problem)

@@ -30,7 +30,17 @@ from trsvr.parts.radius import GradientRadius, RatioTest
 from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
 from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access, check_batch, fill_table, warm_up_table
+from trsvr.solvers.base import (
+    Access,
+    EpochReport,
+    EpochRows,
+    State,
+    access,
+    check_batch,
+    check_table,
+    fill_table,
+    warm_up_table,
+)
 from trsvr.solvers.trust_region import TrustRegion
 
 # Rows per step where nothing else is said; the paper's studies use 20 to 200.
@@ -175,6 +185,7 @@ class TrustRegionMethod:
             self.classic.check(problem)
             return
         check_batch(problem, self.rows_per_step(problem))
+        check_table(problem, self.gradient)
         if getattr(self.curvature, "needs_hessian_product", False) and not hasattr(problem, "hessian_product"):
             raise ValueError(
                 f"curvature {type(self.curvature).__name__} needs a problem with hessian_product, which "
@@ -188,15 +199,17 @@ class TrustRegionMethod:
         reached = access(problem, *self.parts)
         work = StepWork.of_size(x.size, reached.kernels.room(self.rows_per_step(problem)))
         state = State(x=x, memory=reached.memory(self.gradient), work=work)
-        self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
+        self._run(reached, state, np.empty(0, dtype=np.int64), 1)  # no step: compiles before the clock starts
         warm_up_table(reached.kernels, self.gradient, state)
         return state
 
-    def _run(self, reached: Access, state: State, indices: Indices) -> None:
+    def draws(self, problem: FiniteSum) -> tuple[int, int] | None:
+        """Batch size and number of batches of an epoch."""
+        return None if self.classic is not None else (self.rows_per_step(problem), self.steps_per_epoch(problem))
+
+    def _run(self, reached: Access, state: State, indices: Indices, batch_size: int) -> None:
         run = compiled_for(inner_loop, reached.kernels, *self.parts)
-        run(
-            reached.kernels, self.parts, state.memory, state.x, indices, self.rows_per_step(reached.problem), state.work
-        )
+        run(reached.kernels, self.parts, state.memory, state.x, indices, batch_size, state.work)
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """One outer iteration."""
@@ -210,7 +223,8 @@ class TrustRegionMethod:
         steps = 0
         batch_size = self.rows_per_step(problem)
         for indices in rows.slices(batch_size, self.steps_per_epoch(problem)):  # line 5
-            self._run(reached, state, reached.rows(indices))
+            for here, numbers in reached.pieces(indices, batch_size):
+                self._run(here, state, numbers, batch_size)
             steps += indices.size // batch_size
         report = self._report(steps, batch_size, tally)
         report.gradient_evaluations += problem.n_samples if filled else 0

@@ -352,6 +352,8 @@ def _with_squared_loss(problem: Any) -> Any:
 
     So products with XᵀX/N come from the compiled, threaded passes, for any kind of rows and without a copy of them.
     """
+    if hasattr(problem, "with_formulas"):
+        return problem.with_formulas(Squared(), L2(0.0))
     if not isinstance(problem, LinearModel):
         raise ValueError(f"problem must be a trsvr.problems.LinearModel, got {type(problem).__name__}")
     kernels = problem.kernels

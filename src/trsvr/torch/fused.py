@@ -123,9 +123,7 @@ def _pieces(begins: Tensor) -> tuple[Tensor, Tensor | None]:
     return torch.cat([cuts, begins[-1:]]), firsts
 
 
-def _sums_of(
-    data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None], W: Tensor, squared: bool
-) -> Tensor:
+def _sums_of(data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None], W: Tensor, squared: bool) -> Tensor:
     begins, firsts = pieces
     K = W.shape[1]
     segments = begins.numel() - 1
@@ -209,7 +207,11 @@ class FusedSums(Sums):
         if self.device.type != "cuda":
             return super().evaluate_host(x)
         if self._evaluation is None:
-            at, parts, out = self._room(self.n_parameters), self._room(self._programs, self.D + 2), self._room(self.D + 2)
+            at, parts, out = (
+                self._room(self.n_parameters),
+                self._room(self._programs, self.D + 2),
+                self._room(self.D + 2),
+            )
             self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False))
         out = self._evaluation.run(x)
         return float(out[self.D]), out[: self.n_parameters].copy(), float(out[self.D + 1])
@@ -377,7 +379,9 @@ class _InnerLoop:
 
         self._captured = _Captured(sent, state, launch)
 
-    def run(self, at: Vector, x: Vector, gradient: Vector, inverse: Any, scalars: tuple[float, ...]) -> tuple[Vector, int]:
+    def run(
+        self, at: Vector, x: Vector, gradient: Vector, inverse: Any, scalars: tuple[float, ...]
+    ) -> tuple[Vector, int]:
         """New x and the number of steps."""
         D, d, sent = self._sums.D, self._d, self._sent
         sent[:d] = x

@@ -336,7 +336,9 @@ def dense_transposed(X, S, OUT, n, p, K, SQUARED: tl.constexpr, R: tl.constexpr,
 
 
 @triton.jit(do_not_specialize=["segments", "K"])
-def segment_products(DATA, INDICES, BEGINS, W, OUT, segments, K, SQUARED: tl.constexpr, R: tl.constexpr, E: tl.constexpr):
+def segment_products(
+    DATA, INDICES, BEGINS, W, OUT, segments, K, SQUARED: tl.constexpr, R: tl.constexpr, E: tl.constexpr
+):
     """Σ data_e w[index_e] over each segment of entries."""
     rows = tl.program_id(0) * R + tl.arange(0, R)
     k = tl.program_id(1)

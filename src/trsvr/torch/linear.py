@@ -95,7 +95,11 @@ class LinearModel:
         weights, chosen = _weights(None if sample_weight is None else _on_host(sample_weight), rows.n_rows)
         if chosen is not None:
             _log.info("rows of weight zero are dropped: X is copied")
-            rows, labels, weights = rows.take(torch.as_tensor(chosen, device=rows.device)), labels[chosen], weights[chosen]
+            rows, labels, weights = (
+                rows.take(torch.as_tensor(chosen, device=rows.device)),
+                labels[chosen],
+                weights[chosen],
+            )
         outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         there = rows.device
         sums = Sums(
@@ -148,7 +152,9 @@ class LinearModel:
         """f(x) and ∇f(x): one pass over the data."""
         x = self._point("x", x)
         value, gradient, _ = self.sums.evaluate(self.to_device(x))
-        return value / self.n_samples + self.penalty.value(x), self._mean(gradient, self.n_samples) + self.penalty.slopes(x)
+        return value / self.n_samples + self.penalty.value(x), self._mean(
+            gradient, self.n_samples
+        ) + self.penalty.slopes(x)
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices, regulariser included."""
@@ -218,7 +224,9 @@ def _device(device: Any, X: Any) -> torch.device:
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}: {error}") from None
+        raise ValueError(
+            f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}: {error}"
+        ) from None
     if place.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that this machine has, got {device!r}, and torch finds no CUDA device")
     if place.type == "mps":
@@ -250,9 +258,7 @@ def _rows_on(X: Any, place: torch.device) -> Rows:
     if isinstance(X, Tensor):
         if X.layout == torch.sparse_csr:
             data, indices, indptr = X.values(), X.col_indices(), X.crow_indices()
-            host = scipy.sparse.csr_array(
-                (_on_host(data), _on_host(indices), _on_host(indptr)), shape=tuple(X.shape)
-            )
+            host = scipy.sparse.csr_array((_on_host(data), _on_host(indices), _on_host(indptr)), shape=tuple(X.shape))
             return _rows_on(host, place)
         if X.layout != torch.strided:
             raise ValueError(f"X must be a dense or CSR tensor, got layout {X.layout}")

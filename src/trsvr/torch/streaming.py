@@ -75,9 +75,7 @@ class StreamedSums(Sums):
             self._copies = torch.cuda.Stream(self.device)
             for _ in range(2):
                 room = tuple(
-                    None
-                    if t is None
-                    else torch.empty((self._block, *t.shape[1:]), dtype=t.dtype, device=self.device)
+                    None if t is None else torch.empty((self._block, *t.shape[1:]), dtype=t.dtype, device=self.device)
                     for t in sources
                 )
                 self._buffers.append((room, torch.cuda.Event(), torch.cuda.Event()))

@@ -1,0 +1,80 @@
+"""``trsvr solve --dask`` and ``--scheduler``: the data on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trsvr import _check
+from trsvr.cli.tables import FORMATS, format_of
+
+REMOTE_FORMATS = (*FORMATS, "zarr", "npy-stack")
+
+
+@contextlib.contextmanager
+def connected(scheduler: str | None, workers: int | None, memory_limit: str | None) -> Iterator[Any]:
+    """A client of the scheduler at this address, or of workers that are started on this machine."""
+    try:
+        import distributed
+
+        import trsvr.dask
+    except ImportError as error:
+        raise ImportError("--dask and --scheduler need Dask: pip install 'trsvr[dask]'") from error
+    if scheduler is not None:
+        if workers is not None or memory_limit is not None:
+            raise ValueError("--workers and --memory-limit are for --dask; the cluster at --scheduler has its own")
+        try:
+            client = distributed.Client(scheduler, timeout=20)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"--scheduler {scheduler}: no scheduler answers there ({error})") from None
+        with client:
+            yield client
+        return
+    import trsvr._threads
+
+    count = trsvr._threads.available() if workers is None else _check.whole("--workers", workers)
+    with (
+        distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            memory_limit=memory_limit or "auto",
+            dashboard_address=":0",
+            silence_logs=50,
+        ) as cluster,
+        distributed.Client(cluster, direct_to_workers=True) as client,
+    ):
+        yield client
+
+
+def remote_format(path: Path, chosen: str) -> str:
+    """The format of a file or folder."""
+    if _check.one_of("--format", chosen, REMOTE_FORMATS) != "auto":
+        return chosen
+    if path.suffix == ".zarr":
+        return "zarr"
+    if path.is_dir() and (path / "X" / "info").is_file():
+        return "npy-stack"
+    if path.is_dir() and any(path.glob("*.parquet")):
+        return "parquet"
+    return format_of(path)
+
+
+def remote_problem(
+    client: Any,
+    path: Path,
+    kind: str,
+    target: str | None,
+    zero_based: bool,
+    objective: tuple[Any, Any],
+    intercept: bool,
+) -> tuple[Any, Any]:
+    """The problem that the options describe, over blocks, and where they come from."""
+    from trsvr.dask import LinearModel
+    from trsvr.dask.readers import read
+
+    if not path.exists():
+        raise FileNotFoundError(2, "no such file or folder", str(path))
+    source = read(path, kind, target, zero_based, client)
+    return LinearModel(source.X, source.y, *objective, intercept=intercept, client=client), source

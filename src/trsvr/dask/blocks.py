@@ -1,0 +1,378 @@
+"""What lies on a worker, and what a worker does with it.
+
+A `Block` is some of the rows, with their labels and weights. All functions here run where the block lies; only what
+they return travels: sums of a few vectors, or the rows that were asked for. They are pure: run again on another worker,
+after a failure, they return the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.sizeof import sizeof
+from numpy.typing import NDArray
+
+from trsvr import _threads
+from trsvr._compile import record
+from trsvr._vectors import Vector
+from trsvr.problems.curvature import CurvatureView
+from trsvr.problems.linear import LinearModel
+from trsvr.problems.margins import Indices
+from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
+from trsvr.problems.passes import DiagonalSum, GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
+from trsvr.problems.regularizers import L2
+from trsvr.problems.rows import DenseRows, Rows, SparseRows
+
+Sums = dict[str, NDArray[np.float64]]
+_NOTHING = np.empty(0)
+
+
+class Formulas(NamedTuple):
+    """What is summed over the rows: a loss and what it needs to know. The penalty is the caller's."""
+
+    loss: Any
+    regularizer: Any
+    intercept: bool
+    classes: Any
+    n_features: int
+
+    def without_penalty(self) -> Formulas:
+        """The losses alone."""
+        return self._replace(regularizer=L2(0.0))
+
+
+class Raw(NamedTuple):
+    """Rows in the form that kernels take, labels and weights as the user gave them."""
+
+    rows: Rows
+    columns: int
+    y: NDArray[Any]
+    weights: NDArray[Any] | None
+
+
+class Facts(NamedTuple):
+    """What a first look at a block finds."""
+
+    rows: int
+    columns: int
+    counted: int  # rows of positive weight
+    entries: int
+    size: int  # in bytes
+    kind: str
+    labels: Any  # the distinct ones, or None for numbers
+    weight: float
+    largest: float  # max of weight · (‖row‖² + 1 if there is an intercept)
+    summed: float  # sum of the same
+    bad: tuple[str, int, Any, float] | None  # what, row, column, value of an entry that is refused
+
+
+class Block:
+    """Some of the rows, ready for the kernels."""
+
+    def __init__(self, rows: Rows, labels: Vector, weights: Vector, chosen: Indices | None) -> None:
+        self.rows, self.labels, self.weights, self.chosen = rows, labels, weights, chosen
+        self._models: dict[Any, LinearModel] = {}
+
+    def __reduce__(self) -> Any:
+        return Block, (self.rows, self.labels, self.weights, self.chosen)
+
+    def model(self, formulas: Formulas) -> LinearModel:
+        """The losses of these rows as a problem, without penalty."""
+        record(type(formulas.loss))
+        key = (formulas.loss, type(formulas.loss), formulas.intercept)
+        model = self._models.get(key)
+        if model is None:
+            model = LinearModel.of_rows(self.rows, self.labels, self.weights, formulas.without_penalty(), self.chosen)
+            self._models[key] = model
+        return model
+
+    def take(self, numbers: Indices, counted: bool) -> Rowset:
+        """Copies of some rows; numbers count the rows of positive weight, or all."""
+        places = numbers if self.chosen is None or not counted else self.chosen[numbers]
+        weights = self.weights[places] if self.weights.size else self.weights
+        return Rowset(take_rows(self.rows, places), self.labels[places], weights)
+
+
+class Rowset(NamedTuple):
+    """Rows on their way to the caller."""
+
+    rows: Rows
+    labels: Vector
+    weights: Vector
+
+
+def _rows_size(rows: Rows) -> int:
+    return sum(part.nbytes for part in rows if isinstance(part, np.ndarray))
+
+
+def _size(part: Block | Rowset) -> int:
+    """Bytes, for Dask's own accounts: it spills what does not fit."""
+    return _rows_size(part.rows) + part.labels.nbytes + part.weights.nbytes + 200
+
+
+def _raw_size(raw: Raw) -> int:
+    return _rows_size(raw.rows) + raw.y.nbytes + (0 if raw.weights is None else raw.weights.nbytes) + 200
+
+
+sizeof.register(Block, _size)
+sizeof.register(Rowset, _size)
+sizeof.register(Raw, _raw_size)
+
+
+# ------------------------------------------------------------------------------------------------ from data to blocks
+
+
+def _vector(values: Any) -> NDArray[Any]:
+    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def make_raw(X: Any, y: Any = None, weights: Any = None) -> Raw:
+    """A block as it comes from the user's graph; without ``y``, X is a pair of rows and labels."""
+    if y is None:
+        X, y = X
+    if isinstance(X, np.ndarray) and X.ndim == 2 and not X.flags.c_contiguous:
+        X = np.ascontiguousarray(X)
+    rows, _, columns = as_rows(X)
+    return Raw(rows, columns, _vector(y), None if weights is None else _vector(weights))
+
+
+def look(raw: Raw, labels_kind: str, intercept: bool) -> Facts:
+    """Look at every entry once."""
+    rows = raw.rows
+    n = rows.values.shape[0] if isinstance(rows, DenseRows) else rows.indptr.size - 1
+    entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+    bad: tuple[str, int, Any, float] | None = None
+    if raw.y.ndim != 1 or raw.y.size != n:
+        bad = ("y", n, raw.y.shape, 0.0)
+    weights = np.ones(n)
+    if raw.weights is not None:
+        weights = np.asarray(raw.weights, dtype=np.float64)
+        if weights.shape != (n,):
+            bad, weights = ("sample_weight", n, weights.shape, 0.0), np.ones(n)
+        for i in np.flatnonzero(~np.isfinite(weights) | (weights < 0.0))[:1]:
+            bad = ("weight", int(i), None, float(weights[i]))
+    norms = _squared_norms(rows, n)
+    for i in np.flatnonzero(~np.isfinite(norms)):
+        found = first_bad_entry(rows, int(i))
+        if found is not None:
+            bad = bad or ("X", int(i), found[0], found[1])
+            break
+    labels: Any = None
+    if raw.y.dtype.kind in "fc" and bad is None and not np.isfinite(raw.y).all():
+        i = int(np.flatnonzero(~np.isfinite(raw.y))[0])
+        bad = ("label", i, None, float(raw.y[i].real))
+    if labels_kind != "numbers" and bad is None:
+        labels = np.unique(raw.y)
+    # Rows of weight zero are left out, whatever they contain.
+    scaled = np.where(weights > 0.0, norms + intercept, 0.0) * weights
+    return Facts(
+        rows=n,
+        columns=raw.columns,
+        counted=int(np.count_nonzero(weights > 0.0)),
+        entries=entries,
+        size=_rows_size(rows) + 16 * n,
+        kind=f"dense {rows.values.dtype}" if isinstance(rows, DenseRows) else f"CSR {rows.data.dtype}",
+        labels=labels,
+        weight=float(weights.sum()),
+        largest=float(scaled.max(initial=0.0)),
+        summed=float(scaled.sum()),
+        bad=bad,
+    )
+
+
+def _squared_norms(rows: Rows, n: int) -> Vector:
+    norms = np.empty(n)
+    if n:
+        with _threads.limit(1):
+            bounds = np.array([0, n], dtype=np.int64)
+            Passes(Runs.of_pieces(bounds), 1, n).sums(RowNorms(norms), rows, lambda totals, parts: None)
+    return norms
+
+
+def make_block(raw: Raw, classes: Any, signs: bool, scale: float) -> Block:
+    """Labels as the kernels want them, two classes as signs; weights scaled to mean one over all blocks."""
+    if classes is None:
+        labels = raw.y.astype(np.float64)
+    else:
+        places = np.searchsorted(classes, raw.y).astype(np.float64)
+        labels = 2.0 * places - 1.0 if signs else places
+    weights, chosen = _NOTHING, None
+    if raw.weights is not None:
+        weights = np.asarray(raw.weights, dtype=np.float64) * scale
+        positive = np.flatnonzero(weights > 0.0)
+        chosen = None if positive.size == weights.size else positive
+    return Block(raw.rows, labels, weights, chosen)
+
+
+# --------------------------------------------------------------------------------------------------- sums over a block
+
+
+class Order(NamedTuple):
+    """What a round asks of every block; all of it at one point x."""
+
+    formulas: Formulas
+    x: Any
+    gradient: bool = False  # value and gradient
+    product: Any = None  # a vector v: Hessian times v
+    diagonal: bool = False
+    sample: float = 0.0  # rows of a sampled curvature matrix, as a part of all rows; 1: all
+    raised: bool = False  # curvatures raised to what a bound on the losses would have
+    scores: bool = False  # how well the rows are predicted
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether every row's curvature is needed."""
+        return self.diagonal or self.sample > 0.0 or self.raised
+
+
+class Own(NamedTuple):
+    """What a round asks of one block beyond that."""
+
+    random: Any = None  # for the sample
+    halves: Any = None  # (begins, ends) of runs in this block: the first half of a batch, and the second
+    moved: Any = None  # the point for which the change of the gradient since x is wanted
+
+
+def sums_on_block(block: Block, order: Order, x: Any = None, own: Own | None = None) -> Sums:
+    """All that the order asks for, summed over the rows of the block."""
+    if x is not None:
+        order = order._replace(x=x)
+    own = Own() if own is None else own
+    with _threads.limit(1):  # a task is one thread: the blocks are what runs side by side
+        return _sums(block, block.model(order.formulas), order, own)
+
+
+def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
+    answer: Sums = {}
+    x, d = np.ascontiguousarray(order.x), model.n_parameters
+    if order.gradient or order.needs_weights:
+        margins = weights = _NOTHING
+        if order.needs_weights:
+            view = CurvatureView(model)
+            margins, weights = view.margins, view.weights
+        total, gradient = _sum(model, GradientSum(x, margins, weights))
+        if order.gradient:
+            answer["value"], answer["gradient"] = np.array([total]), gradient
+        if order.needs_weights:
+            _curvature(answer, model, view, order, own)
+    if order.product is not None:
+        v = np.ascontiguousarray(order.product)
+        task = WeightedSum(weights, v) if order.raised else ProductSum(x, v)
+        answer["product"] = _sum(model, task)[1][:d]
+    if own.halves is not None:
+        for name, (begins, ends) in zip(("first", "second"), own.halves, strict=True):
+            answer[name] = _change(block, order.formulas, x, own.moved, _rows_of_runs(begins, ends))
+    if order.scores:
+        answer["scores"] = _scores(model, x)
+    return answer
+
+
+def _sum(model: LinearModel, task: Any) -> tuple[float, Vector]:
+    """Total and vector of a pass, as sums."""
+    out = np.empty(model.n_parameters)
+
+    def use(totals: Vector, parts: NDArray[np.float64]) -> float:
+        add_parts(parts, 0, totals.size, 1.0, out)
+        return float(totals.sum())
+
+    return model.passes.sums(task, model.kernels, use), out
+
+
+def _curvature(answer: Sums, model: LinearModel, view: CurvatureView, order: Order, own: Own) -> None:
+    before = view.total_weight()
+    if order.raised:
+        view.be_cautious()
+    answer["weight"] = np.array([before, view.total_weight()])
+    if order.diagonal:
+        answer["diagonal"] = _sum(model, DiagonalSum(view.weights, view.d))[1]
+    if order.sample > 0.0:
+        if not hasattr(model, "squared_rows"):
+            model._scan()
+        wanted = view.n_rows if order.sample >= 1.0 else int(np.ceil(order.sample * view.n_rows))
+        matrix, taken = view.matrix(wanted, own.random)
+        answer["matrix"] = matrix[np.triu_indices(view.d)] * model.n_samples
+        answer["taken"] = np.array([float(taken)])
+
+
+def _rows_of_runs(begins: Indices, ends: Indices) -> Indices:
+    lengths = ends - begins
+    skipped = begins - np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    return np.repeat(skipped, lengths) + np.arange(lengths.sum())
+
+
+def _change(block: Block, formulas: Formulas, x: Vector, moved: Vector, numbers: Indices) -> Vector:
+    """Sum over some rows of the gradients at ``moved`` minus those at x."""
+    if numbers.size == 0:
+        return np.zeros(x.size)
+    chosen = block.take(numbers, counted=False)
+    part = LinearModel.of_rows(*chosen, formulas.without_penalty())
+    gradients = [_sum(part, GradientSum(np.ascontiguousarray(at), _NOTHING, _NOTHING))[1] for at in (moved, x)]
+    return gradients[0] - gradients[1]
+
+
+def _scores(model: LinearModel, x: Vector) -> Vector:
+    """Rows, hits (for classes), and sums for the mean square error and R² (for numbers)."""
+    margins, labels = model.decision(x), model.kernels.labels
+    if model.classes is not None:
+        found = margins.argmax(axis=1) if model.n_outputs > 1 else np.where(margins > 0, 1.0, -1.0)
+        return np.array([labels.size, np.count_nonzero(found == labels), 0.0, 0.0])
+    residual = margins - labels
+    return np.array([labels.size, residual @ residual, labels.sum(), labels @ labels])
+
+
+def add(answers: list[Sums]) -> Sums:
+    """The sum of some blocks' answers, in the order of the list; the answers themselves are left alone."""
+    total = {name: array.copy() for name, array in answers[0].items()}
+    for answer in answers[1:]:
+        for name, array in answer.items():
+            total[name] += array
+    return total
+
+
+# ------------------------------------------------------------------------------------------------------- rows and hash
+
+
+def rows_on_block(block: Block, numbers: Indices, counted: bool) -> Rowset:
+    """The rows that were asked for."""
+    return block.take(numbers, counted)
+
+
+def join(parts: list[Rowset], like: Formulas) -> LinearModel:
+    """Rows from several blocks as one problem in this process's memory."""
+    labels = np.concatenate([part.labels for part in parts])
+    weights = np.concatenate([part.weights for part in parts])
+    first = parts[0].rows
+    if isinstance(first, DenseRows):
+        rows: Rows = DenseRows(np.concatenate([part.rows.values for part in parts]))  # type: ignore[union-attr]
+    else:
+        pieces: list[Any] = [part.rows for part in parts]
+        ends = np.cumsum([0] + [piece.data.size for piece in pieces])
+        pointers = [piece.indptr[1:] + end for piece, end in zip(pieces, ends, strict=False)]
+        rows = SparseRows(
+            np.concatenate([piece.data for piece in pieces]),
+            np.concatenate([piece.indices for piece in pieces]),
+            np.concatenate([np.zeros(1, dtype=np.int64), *pointers]),
+            like.n_features,
+        )
+    return LinearModel.of_rows(rows, labels, weights, like)
+
+
+def hash_block(block: Block) -> str:
+    """Hash of rows, labels and weights."""
+    digest = hashlib.sha256()
+    for part in (*block.rows, block.labels, block.weights):
+        if isinstance(part, np.ndarray):
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()
+
+
+def warm_up(prototype: Rowset, formulas: Formulas, products: bool) -> None:
+    """Compile (or load) on this worker what passes need."""
+    block = Block(*prototype, None)
+    order = Order(formulas, np.zeros(block.model(formulas).n_parameters), gradient=True)
+    one_output = block.model(formulas).n_outputs == 1
+    sums_on_block(block, order._replace(product=order.x if products else None, diagonal=products and one_output))

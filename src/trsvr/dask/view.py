@@ -1,0 +1,308 @@
+"""What the adaptive mode knows of the curvature, with the rows on the workers: `trsvr.problems.curvature`, in rounds.
+
+At most two rounds per outer iteration, with a dense norm:
+
+1. *At the trial point*: value, gradient, the blocks' shares of the sampled curvature matrix, and the rows of the next
+   iteration's first inner step. None of these depends on what is not known yet; only if the trial point is refused, or
+   more rows are wanted for the matrix, was its share sent in vain.
+2. *When the inner loop goes on*: the rows of all further steps, as many as fit into this process. If the matrix has
+   to be made again, it is made in this round.
+
+The workers keep no margins: a task computes them again from x, which costs no more memory traffic than reading them
+back, and nothing is lost with a worker. A batch whose rows would travel longer than a round takes stays on the
+workers: then the second round is one inner step, made where the rows lie, and the only one.
+
+With a diagonal norm every product with the Hessian is a round: the conjugate gradients run here, on all rows there.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trsvr._vectors import Vector
+from trsvr.dask.blocks import Order, Own
+from trsvr.dask.rows import Here
+from trsvr.engine.draws import generator
+from trsvr.problems.curvature import CurvatureView, Matrix, draw_runs, sample_pieces
+from trsvr.problems.margins import Indices
+
+if TYPE_CHECKING:
+    from trsvr.dask.model import LinearModel
+
+# Inner steps beyond the first for which the second round brings rows: all that there can be.
+_FURTHER_STEPS = 8
+
+
+class Pool:
+    """The rows of some inner steps of one outer iteration, shared by the two views of a run."""
+
+    def __init__(self, model: LinearModel) -> None:
+        self._model = model
+        self.epoch: tuple[int, int] | None = None
+        self.second_round = False  # whether this iteration's second round has been spent
+        self._parts: list[tuple[list[Indices], int, Here]] = []
+        self._views: dict[int, tuple[Vector, CurvatureView]] = {}
+
+    def begin(self, epoch: tuple[int, int] | None) -> None:
+        """Forget the rows of the iteration before."""
+        self.epoch, self.second_round = epoch, False
+        self._parts, self._views = [], {}
+
+    def plan(self, batch_size: int, random: np.random.Generator, steps: int) -> Here | None:
+        """The rows of the next steps, to be sent for; None where not even one batch is worth its way."""
+        runs: list[Indices] = []
+        for _ in range(steps):
+            begins, length = draw_runs(self._model.n_rows, batch_size, random)
+            if self.find(begins, length) is not None:
+                continue
+            if (len(runs) + 1) * begins.size * length > self._model.rows_worth:
+                break
+            runs.append(begins)
+        if not runs:
+            return None
+        here = Here(self._model, _rows_of_runs(np.concatenate(runs), length, self._model.n_rows), counted=False)
+        self._parts.append((runs, length, here))
+        return here
+
+    def find(self, begins: Indices, length: int) -> tuple[int, Here] | None:
+        """The rows of a batch, if they have been sent for."""
+        for place, (runs, run_length, here) in enumerate(self._parts):
+            if run_length == length and any(np.array_equal(begins, known) for known in runs):
+                return place, here
+        return None
+
+    def view(self, place: int, x: Vector) -> CurvatureView:
+        """Margins at x of the rows that are here."""
+        known = self._views.get(place)
+        if known is None or not np.array_equal(known[0], x):
+            view = CurvatureView(self._parts[place][2].problem())
+            view.evaluate(x)
+            known = self._views[place] = (x.copy(), view)
+        return known[1]
+
+
+class DaskCurvatureView:
+    """What can be known of the curvature at one point; see `trsvr.problems.curvature.CurvatureView`."""
+
+    def __init__(self, model: LinearModel) -> None:
+        self.problem = model
+        self.n_rows, self.d = model.n_rows, model.n_parameters
+        self._local = CurvatureView(model._like)  # for the penalty, which needs no rows
+        self._pool = model.pool
+        self._x: Vector = np.full(self.d, np.nan)
+        self._value = (np.nan, self._x)
+        self._raised = False
+        self._known: dict[Any, Any] = {}  # what the rounds at this x have brought
+        self._expected: tuple[str, int, int, bool] = ("identity", 0, 0, False)
+
+    def warm_up(self, dense: bool) -> None:
+        """Compile (or load) what will be needed here."""
+        self._local.warm_up(dense)
+
+    # --------------------------------------------------------------------------------------------------- the rounds
+
+    def expect(self, kind: str, rows: int, batch_size: int, raised: bool) -> None:
+        """What the coming iteration is likely to ask for: it comes with the next evaluation."""
+        self._expected = (kind, rows, batch_size, raised)
+
+    def evaluate(self, x: Vector) -> tuple[float, Vector]:
+        """F and ∇f at x; the view is then of x."""
+        if np.array_equal(x, self._x):
+            self._raised = False
+            return self._value[0], self._value[1].copy()
+        self._x, self._known = x.copy(), {}
+        kind, rows, batch_size, self._raised = self._expected
+        random = self._coming_random()
+        self._pool.begin(self.problem.coming)
+        sums = self._round(kind, rows, random, batch_size, gradient=True)
+        self._raised = False
+        self._value = self.problem.finish(x, sums)
+        return self._value[0], self._value[1].copy()
+
+    def _coming_random(self) -> np.random.Generator | None:
+        coming = self.problem.coming
+        return None if coming is None else generator(*coming)
+
+    def _round(
+        self, kind: str, rows: int, random: np.random.Generator | None, batch_size: int, gradient: bool = False
+    ) -> Any:
+        """One round at this view's point: a sample for the matrix, or the diagonal, and rows for inner steps."""
+        order = Order(self.problem.formulas, self._x, gradient=gradient, raised=self._raised)
+        own, here, state = None, None, None
+        if kind == "dense" and random is not None:
+            share = 1.0 if rows >= self.n_rows else rows / self.n_rows
+            order = order._replace(sample=share)
+            own = [Own(random=stream) for stream in _streams(random, self.problem.n_blocks)]
+            state = _state(random)
+            if batch_size:
+                ahead = copy.deepcopy(random)
+                ahead.random(sample_pieces(self.n_rows))
+                here = self._pool.plan(batch_size, ahead, 1 if gradient else 1 + _FURTHER_STEPS)
+        elif kind == "diagonal":
+            order = order._replace(diagonal=True)
+        sums = self.problem.send(order, own, here).sums()
+        if "weight" in sums:
+            self._known["weight", self._raised] = sums["weight"]
+        if "diagonal" in sums:
+            self._known["diagonal", self._raised] = sums["diagonal"] / self.problem.n_samples
+        if "matrix" in sums:
+            half = np.zeros((self.d, self.d))
+            half[np.triu_indices(self.d)] = sums["matrix"] / self.problem.n_samples
+            matrix = half + np.triu(half, 1).T
+            self._known["matrix", self._raised] = (rows, state, matrix, int(sums["taken"][0]))
+        return sums
+
+    def record(self) -> dict[str, Any]:
+        """What the view knows, for a checkpoint: its point, from which the rest follows."""
+        return {"x": self._x, "raised": self._raised}
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over such a record; the sums come in a round."""
+        x = record["x"]
+        if x.shape != (self.d,):
+            raise ValueError(f"x must have {self.d} numbers, got shape {x.shape}")
+        if np.isfinite(x).all():
+            self.evaluate(x)
+        self._raised = bool(record["raised"])
+
+    # ------------------------------------------------------------------------------------------------- the curvatures
+
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self._weights()[1])
+
+    def be_cautious(self) -> float:
+        """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
+        self._raised = True
+        before, after = self._weights()
+        return float(before / after) if after > 0.0 else 1.0
+
+    def _weights(self) -> Vector:
+        key = ("weight", self._raised)
+        if key not in self._known:
+            # What is asked for next will be the matrix, or the diagonal: it comes along.
+            kind, rows, batch_size, _ = self._expected
+            self._pool.second_round = True
+            self._round(kind, rows, self._coming_random(), batch_size)
+            if key not in self._known:
+                self._round("diagonal", 0, None, 0)
+        return np.asarray(self._known[key])
+
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        return self._local.penalty_slopes(x)
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        return self._local.penalty_curvatures(x)
+
+    def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+        """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many.
+
+        Every block takes its share of the rows, by the same rule as if it were all there is.
+        """
+        known = self._known.get(("matrix", self._raised))
+        if known is None or known[0] != rows or known[1] != _state(random):
+            self._pool.second_round = True
+            coming = self._coming_random()
+            of_this_epoch = coming is not None and _state(coming) == _state(random)
+            self._round("dense", rows, random, self._expected[2] if of_this_epoch else 0)
+            known = self._known["matrix", self._raised]
+        random.random(sample_pieces(self.n_rows))  # as many as the same sample takes in memory
+        return known[2].copy(), known[3]
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses, all rows, times v: one round."""
+        order = Order(self.problem.formulas, self._x, product=v, raised=self._raised)
+        return np.asarray(self.problem.send(order).sums()["product"] / self.problem.n_samples)
+
+    def diagonal(self) -> Vector:
+        """Diagonal of the mean Hessian of the losses."""
+        key = ("diagonal", self._raised)
+        if key not in self._known:
+            self._round("diagonal", 0, None, 0)
+        return np.asarray(self._known[key]).copy()
+
+    # -------------------------------------------------------------------------------------------------- inner steps
+
+    def changes(
+        self, x: Vector, batch_size: int, random: np.random.Generator, scattered: bool = False
+    ) -> tuple[Vector, Vector, int] | None:
+        """Mean change of the losses' gradients between this view's point and x, on two independent halves of a batch.
+
+        None where that would take a third round.
+        """
+        before = copy.deepcopy(random)
+        begins, length = draw_runs(self.n_rows, batch_size, random, scattered)
+        found = self._pool.find(begins, length)
+        if found is None:
+            if self._pool.second_round:
+                return None
+            self._pool.second_round = True
+            here = self._pool.plan(batch_size, before, _FURTHER_STEPS)
+            if here is None:
+                return self._changes_there(x, begins, length)
+            here.problem()
+            found = self._pool.find(begins, length)
+            assert found is not None
+        place, here = found
+        view = self._pool.view(place, self._x)
+        share = self.n_rows / self.problem.n_samples
+        # A run that wraps around is not a run here: its rows lie at both ends.
+        wraps = begins + length > self.n_rows
+        if wraps.any():
+            first, second = _halves(begins, length, self.n_rows)
+            means = [_mean_change(view, x, here.numbers(half)) for half in (first, second)]
+        else:
+            means = list(view.changes_on(x, here.numbers(begins), length))
+        return share * means[0], share * means[1], begins.size * length
+
+    def _changes_there(self, x: Vector, begins: Indices, length: int) -> tuple[Vector, Vector, int]:
+        """The same, summed where the rows lie."""
+        middle = begins.size // 2
+        halves = [self._runs_there(half, length) for half in (begins[:middle], begins[middle:])]
+        own = [Own(halves=pair, moved=x) for pair in zip(*halves, strict=True)]
+        sums = self.problem.send(Order(self.problem.formulas, self._x), own).sums()
+        share = self.n_rows / self.problem.n_samples / (begins.size // 2 * length)
+        return share * sums["first"], share * sums["second"], begins.size * length
+
+    def _runs_there(self, begins: Indices, length: int) -> list[tuple[Indices, Indices]]:
+        """Runs as (begins, ends) within each block; those that wrap around or cross a border become two."""
+        starts = np.sort(np.concatenate([begins, begins - self.n_rows]))
+        borders = self.problem.row_begins
+        runs = []
+        for low, high in itertools.pairwise(borders.tolist()):
+            near = starts[np.searchsorted(starts, low - length, "right") : np.searchsorted(starts, high)]
+            runs.append((np.maximum(near, low) - low, np.minimum(near + length, high) - low))
+        return runs
+
+
+def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:
+    rows = (begins[:, None] + np.arange(length)) % n_rows
+    return np.asarray(rows.ravel(), dtype=np.int64)
+
+
+def _halves(begins: Indices, length: int, n_rows: int) -> tuple[Indices, Indices]:
+    """All rows of the first half of the runs, and of the second; a row may stand there twice."""
+    middle = begins.size // 2
+    return _rows_of_runs(begins[:middle], length, n_rows), _rows_of_runs(begins[middle:], length, n_rows)
+
+
+def _mean_change(view: CurvatureView, x: Vector, numbers: Indices) -> Vector:
+    """Mean change of the gradients on single rows."""
+    doubled = np.concatenate([numbers, numbers])
+    return view.changes_on(x, doubled, 1)[0]
+
+
+def _state(random: np.random.Generator) -> str:
+    return repr(random.bit_generator.state)
+
+
+def _streams(random: np.random.Generator, count: int) -> list[np.random.Generator]:
+    """Independent random numbers for each block; those of the first are the ones that come next."""
+    bits: Any = random.bit_generator
+    return [copy.deepcopy(random)] + [np.random.Generator(bits.jumped(i)) for i in range(1, count)]

@@ -1,0 +1,140 @@
+"""Workers that die, data that is lost, answers that come twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+from small import classification, cut, small_cluster
+
+import trsvr
+import trsvr.dask
+from trsvr.dask.blocks import add
+
+LENGTHS = [300, 500, 200, 400]
+
+
+def kill(client, number: int) -> None:
+    """Kill one worker process of this test's own cluster."""
+    pids = sorted(client.run(os.getpid, on_error="ignore").values())
+    os.kill(pids[number % len(pids)], signal.SIGKILL)
+
+
+def slow_block(X, y, seconds):
+    time.sleep(seconds)
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def own():
+    with small_cluster(2) as client:
+        yield client
+
+
+def blocks(seconds=0.0):
+    X, y = classification(sum(LENGTHS), 7)
+    make = dask.delayed(slow_block, pure=False)
+    return [make(a, b, seconds) for a, b in zip(cut(X, LENGTHS), cut(y, LENGTHS), strict=True)]
+
+
+@pytest.mark.parametrize("persist", [True, False], ids=["persisted", "read anew"])
+@pytest.mark.parametrize(
+    "solver", [trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20), trsvr.TRSVR()], ids=["paper", "adaptive"]
+)
+def test_workers_die_twice_and_nothing_changes(own, solver, persist):
+    problem = trsvr.dask.LinearModel(blocks(), client=own, persist=persist)
+    calm = trsvr.minimize(problem, solver, max_epochs=5)
+    killed = []
+
+    def murder(result) -> None:
+        if result.epochs in (1, 3):
+            kill(own, result.epochs)
+            killed.append(result.epochs)
+
+    result = trsvr.minimize(problem, solver, max_epochs=5, callback=murder)
+    assert killed == [1, 3]
+    assert result.status is calm.status
+    assert np.array_equal(result.x, calm.x)
+    assert result.value == calm.value
+
+
+def test_a_worker_dies_in_the_middle_of_a_round(own):
+    """The blocks are slow to read, so the worker is killed while it sums or gathers."""
+    problem = trsvr.dask.LinearModel(blocks(0.3), client=own, persist=False)
+    calm = trsvr.dask.LinearModel(blocks(), client=own, persist=False)
+    solver = trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20)
+    expected = trsvr.minimize(calm, solver, max_epochs=2, tol=None)
+    problem.warm_up()
+    timer = threading.Timer(0.5, kill, (own, 0))
+    timer.start()
+    result = trsvr.minimize(problem, solver, max_epochs=2, tol=None)
+    timer.join()
+    assert np.array_equal(result.x, expected.x)
+
+
+def test_data_lost_for_good_ends_with_the_best_point():
+    """Scattered blocks have no recipe: when their worker dies they are gone."""
+    X, y = classification(sum(LENGTHS), 7)
+    with small_cluster(2) as client:
+        pairs = list(zip(cut(X, LENGTHS), cut(y, LENGTHS), strict=True))
+        scattered = client.scatter(pairs)
+        problem = trsvr.dask.LinearModel(scattered, client=client)
+        points = []
+
+        def murder(result) -> None:
+            points.append((result.value, result.x))
+            if result.epochs == 2:
+                for pid in client.run(os.getpid).values():
+                    os.kill(pid, signal.SIGKILL)
+
+        result = trsvr.minimize(
+            problem, trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20), max_epochs=20, tol=None, callback=murder
+        )
+    assert result.status is trsvr.Status.DATA_LOST
+    assert not result.success
+    assert "data lost" in result.message
+    best = min(points, key=lambda point: point[0])
+    assert result.value == best[0]
+    assert np.array_equal(result.x, best[1])
+    assert 2 <= result.epochs < 20
+
+
+def test_no_worker_is_there_any_more():
+    with small_cluster(1) as client:
+        problem = trsvr.dask.LinearModel(blocks(), client=client, patience=1.0)
+        client.cluster.scale(0)
+        deadline = time.monotonic() + 20
+        while client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        with pytest.raises(trsvr.problems.DataLostError, match=r"no worker has been there for 1 s"):
+            problem.value_and_gradient(np.zeros(7))
+
+
+def test_adding_up_leaves_the_answers_alone():
+    """A task of the tree may run twice on the same answers: after a failure, or because its result was late."""
+    rng = np.random.default_rng(0)
+    answers = [{"gradient": rng.normal(size=5), "value": rng.normal(size=1)} for _ in range(4)]
+    before = [{name: array.copy() for name, array in answer.items()} for answer in answers]
+    first, second = add(answers), add(answers)
+    for name in first:
+        assert np.array_equal(first[name], second[name])
+        np.testing.assert_allclose(first[name], sum(answer[name] for answer in before), atol=1e-14)
+        assert all(np.array_equal(one[name], two[name]) for one, two in zip(answers, before, strict=True))
+
+
+def test_answers_that_come_in_another_order_give_the_same_bits(own):
+    """Blocks of different slowness, read anew: whoever is first, the sum is the same."""
+    X, y = classification(sum(LENGTHS), 7)
+    make = dask.delayed(slow_block, pure=False)
+    x = np.linspace(-1, 1, 7)
+    answers = []
+    for delays in ((0.0, 0.0, 0.0, 0.0), (0.3, 0.0, 0.1, 0.0), (0.0, 0.2, 0.0, 0.3)):
+        parts = zip(cut(X, LENGTHS), cut(y, LENGTHS), delays, strict=True)
+        problem = trsvr.dask.LinearModel([make(*part) for part in parts], client=own, persist=False)
+        answers.append(problem.value_and_gradient(x))
+    assert all(value == answers[0][0] and np.array_equal(g, answers[0][1]) for value, g in answers)
