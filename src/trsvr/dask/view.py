@@ -52,11 +52,13 @@ class Pool:
         self.epoch, self.second_round = epoch, False
         self._parts, self._views = [], {}
 
-    def plan(self, batch_size: int, random: np.random.Generator, steps: int) -> Here | None:
+    def plan(
+        self, batch_size: int, random: np.random.Generator, steps: int, scattered: bool = False
+    ) -> Here | None:
         """The rows of the next steps, to be sent for; None where not even one batch is worth its way."""
         runs: list[Indices] = []
         for _ in range(steps):
-            begins, length = draw_runs(self._model.n_rows, batch_size, random)
+            begins, length = draw_runs(self._model.n_rows, batch_size, random, scattered)
             if self.find(begins, length) is not None:
                 continue
             if (len(runs) + 1) * begins.size * length > self._model.rows_worth:
@@ -243,7 +245,7 @@ class DaskCurvatureView:
             if self._pool.second_round:
                 return None
             self._pool.second_round = True
-            here = self._pool.plan(batch_size, before, _FURTHER_STEPS)
+            here = self._pool.plan(batch_size, before, _FURTHER_STEPS, scattered)
             if here is None:
                 return self._changes_there(x, begins, length)
             here.problem()

@@ -228,7 +228,7 @@ class AdaptiveTRSVR:
         """
         n, scalars = problem.n_samples, state.scalars
         kind, rows, batch = self._kind(problem), int(scalars["curvature_rows"]), int(scalars["batch_size"])
-        inner = kind == "dense" and rows < n and (self.batch_size != "auto" or batch * _LARGEST_BATCH <= n)
+        inner = kind == "dense" and rows < n and self.batch_size == "auto" and batch * _LARGEST_BATCH <= n
         return kind, rows, batch if inner else 0, state.work.cautious
 
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
