@@ -49,7 +49,9 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
 
 
 def remote_format(path: Path, chosen: str) -> str:
-    """The format of a file or folder."""
+    """The format of a file or folder, which must be there."""
+    if not path.exists():
+        raise FileNotFoundError(2, "no such file or folder", str(path))
     if _check.one_of("--format", chosen, REMOTE_FORMATS) != "auto":
         return chosen
     if path.suffix == ".zarr":
@@ -74,7 +76,5 @@ def remote_problem(
     from trsvr.dask import LinearModel
     from trsvr.dask.readers import read
 
-    if not path.exists():
-        raise FileNotFoundError(2, "no such file or folder", str(path))
     source = read(path, kind, target, zero_based, client)
     return LinearModel(source.X, source.y, *objective, intercept=intercept, client=client), source

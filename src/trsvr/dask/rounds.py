@@ -7,6 +7,7 @@ its own, and Dask keeps one result for a name: an answer that comes late, or twi
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 import uuid
@@ -16,6 +17,7 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.delayed import Delayed
 from distributed import Client
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
@@ -42,7 +44,7 @@ class Round:
         makers = [make for make in (make_sums, make_rows) if make is not None]
         tasks = [make() for make in makers]
         # One graph: it is one message to the scheduler.
-        futures = rounds.client.compute([task for part in tasks for task in part])
+        futures = rounds.compute([task for part in tasks for task in part])
         count = len(tasks[0]) if make_sums is not None else 0
         self._sums, rows = futures[:count], futures[count:]
         # The rows travel while the caller waits for the sums.
@@ -85,7 +87,17 @@ class Rounds:
             call(block, *arguments, *one, dask_key_name=f"trsvr-{name}-{number}-{i}")
             for i, (block, one) in enumerate(zip(self.blocks, own, strict=True))
         ]
-        return self.collect(self.client.compute(tasks))
+        return self.collect(self.compute(tasks))
+
+    def compute(self, tasks: list[Any]) -> list[Any]:
+        """Futures of the tasks.
+
+        Where blocks are read anew, reading one and what is done with it become one task: between two tasks Dask might
+        send the block to another worker.
+        """
+        read_anew = isinstance(self.blocks[0], Delayed)
+        with dask.config.set({"optimization.fuse.delayed": True}) if read_anew else contextlib.nullcontext():
+            return self.client.compute(tasks)
 
     def start(
         self,
@@ -142,7 +154,7 @@ class Rounds:
                 if again is None or left == 0 or self.client.status != "running":
                     raise DataLostError(f"{type(error).__name__}: {error}") from error
                 time.sleep(_PAUSE_SECONDS)
-                futures = self.client.compute(again())
+                futures = self.compute(again())
         raise AssertionError("the last try returns or raises")
 
     def wait_for(self, futures: list[Any]) -> None:

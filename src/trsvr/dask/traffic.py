@@ -26,8 +26,10 @@ class Counts:
         Bytes of the results that the caller has asked for: sums, rows.
     between_workers : int
         Bytes of results that another worker needed: partial sums on their way up the tree.
+    blocks_copied : int
+        Bytes of blocks that Dask has copied to an idle worker because it thought that this pays; they stay there.
     largest : int
-        Bytes of the largest single thing that travelled.
+        Bytes of the largest single thing that travelled, blocks apart.
     """
 
     rounds: int = 0
@@ -35,6 +37,7 @@ class Counts:
     to_workers: int = 0
     to_caller: int = 0
     between_workers: int = 0
+    blocks_copied: int = 0
     largest: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
@@ -45,7 +48,7 @@ class Counts:
     @property
     def moved(self) -> int:
         """All bytes."""
-        return self.to_workers + self.to_caller + self.between_workers
+        return self.to_workers + self.to_caller + self.between_workers + self.blocks_copied
 
 
 # Results that stay on the workers although the caller holds on to them: the blocks.
@@ -100,13 +103,14 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
             places = self._places.setdefault(needed.key, {state.address for state in needed.who_has or ()})
             if worker not in places:
                 places.add(worker)
-                self._move("between_workers", needed.nbytes)
+                self._move("blocks_copied" if str(needed.key).startswith(_STAY) else "between_workers", needed.nbytes)
         if key in self._wanted and self._is_ours(key):
             self._move("to_caller", more.get("nbytes") or task.nbytes)
 
     def _move(self, which: str, size: int) -> None:
         setattr(self.counts, which, getattr(self.counts, which) + size)
-        self.counts.largest = max(self.counts.largest, size)
+        if which != "blocks_copied":
+            self.counts.largest = max(self.counts.largest, size)
 
 
 class Traffic:
