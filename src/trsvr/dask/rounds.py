@@ -7,7 +7,6 @@ its own, and Dask keeps one result for a name: an answer that comes late, or twi
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 import uuid
@@ -59,6 +58,15 @@ class Round:
         return [] if self._rows is None else self._rows.result()
 
 
+def _fused(task: Any) -> Any:
+    """The task with chains of tasks made one. Dask's own switch for this is global, and other threads would see it."""
+    try:
+        from dask._task_spec import fuse_linear_task_spec
+    except ImportError:  # another version: the same results, more traffic
+        return task
+    return Delayed(task.key, fuse_linear_task_spec(dict(task.__dask_graph__()), [task.key]))
+
+
 class Rounds:
     """Sends orders to the blocks.
 
@@ -95,9 +103,9 @@ class Rounds:
         Where blocks are read anew, reading one and what is done with it become one task: between two tasks Dask might
         send the block to another worker.
         """
-        read_anew = isinstance(self.blocks[0], Delayed)
-        with dask.config.set({"optimization.fuse.delayed": True}) if read_anew else contextlib.nullcontext():
-            return self.client.compute(tasks)
+        if isinstance(self.blocks[0], Delayed):
+            tasks = [_fused(task) for task in tasks]
+        return self.client.compute(tasks)
 
     def start(
         self,

@@ -52,9 +52,7 @@ class Pool:
         self.epoch, self.second_round = epoch, False
         self._parts, self._views = [], {}
 
-    def plan(
-        self, batch_size: int, random: np.random.Generator, steps: int, scattered: bool = False
-    ) -> Here | None:
+    def plan(self, batch_size: int, random: np.random.Generator, steps: int, scattered: bool = False) -> Here | None:
         """The rows of the next steps, to be sent for; None where not even one batch is worth its way."""
         runs: list[Indices] = []
         for _ in range(steps):
