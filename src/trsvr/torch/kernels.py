@@ -46,6 +46,34 @@ def _terms(z, y, delta, LOSS: tl.constexpr):
 
 
 @triton.jit
+def _split_terms(z, y):
+    """`_terms` of the logistic loss, which is the first plus the logarithm of the last."""
+    m = z * y
+    small = tl.exp(-tl.abs(m))
+    factor = 1.0 + small
+    share = 1.0 / factor
+    return tl.maximum(-m, 0.0), -y * tl.where(m > 0.0, small, 1.0) * share, small * share * share, factor
+
+
+@triton.jit
+def _apart(z, SCRATCH, turn, R: tl.constexpr, SPREAD: tl.constexpr):
+    """The same margins, each in one thread.
+
+    A sum over a row's columns ends in every thread that holds a part of the row; what is computed from it would be
+    computed by all of them. Either way helps only if there are at least as many rows as threads.
+    """
+    if SPREAD == 1:
+        # Two places take turns, so one barrier is enough.
+        here = SCRATCH + (tl.program_id(0) * 2 + turn) * R + tl.arange(0, R)
+        tl.store(here, z)
+        tl.debug_barrier()
+        z = tl.load(here)
+    elif SPREAD == 2:
+        z = tl.gather(z, tl.arange(0, R), 0)
+    return z
+
+
+@triton.jit
 def _raise(z, slope, curvature, RAISED: tl.constexpr):
     if RAISED:
         curvature = tl.maximum(curvature, tl.abs(slope) / tl.maximum(tl.abs(z), 1.0))
@@ -55,8 +83,18 @@ def _raise(z, slope, curvature, RAISED: tl.constexpr):
 @triton.jit
 def _tile(X, rows, valid, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
     """Rows as a tile of float64, with the column of ones."""
+    return _widened(_stored(X, rows, valid, cols, P), cols, P, INTERCEPT)
+
+
+@triton.jit
+def _stored(X, rows, valid, cols, P: tl.constexpr):
     places = rows.to(tl.int64)[:, None] * P + cols[None, :]
-    x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < P), other=0.0).to(tl.float64)
+    return tl.load(X + places, mask=valid[:, None] & (cols[None, :] < P), other=0.0)
+
+
+@triton.jit
+def _widened(x, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
+    x = x.to(tl.float64)
     if INTERCEPT:
         x = tl.where(cols[None, :] == P, 1.0, x)
     return x
@@ -70,35 +108,58 @@ def _label(Y, rows, valid):
 @triton.jit
 def _weight(WEIGHTS, rows, valid, WEIGHTED: tl.constexpr):
     if WEIGHTED:
-        return tl.load(WEIGHTS + rows, mask=valid, other=0.0)
+        weight = tl.load(WEIGHTS + rows, mask=valid, other=0.0)
     else:
-        return tl.where(valid, 1.0, 0.0).to(tl.float64)
+        weight = tl.where(valid, 1.0, 0.0).to(tl.float64)
+    return weight
 
 
 @triton.jit(do_not_specialize=["n"])
 def full_pass(
-    X, Y, WEIGHTS, AT, OUT, n, DELTA,
+    X, Y, WEIGHTS, AT, SCRATCH, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, SPREAD: tl.constexpr,
+    MULTIPLIED: tl.constexpr, AHEAD: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
+    """SPREAD: see `_apart`. MULTIPLIED: one logarithm for CHUNK rows. AHEAD: the next tile is read before it is due."""
     program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    tiles = tl.cdiv(n, R)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
     gradient = tl.zeros([R, D], tl.float64)
     values = tl.zeros([R], tl.float64)
     curvatures = tl.zeros([R], tl.float64)
-    for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
-        rows = tile * R + tl.arange(0, R)
-        valid = rows < n
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
-        y = _label(Y, rows, valid)
-        z = tl.sum(x * w[None, :], 1)
-        value, slope, curvature = _terms(z, y, delta, LOSS)
-        weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
-        values += weight * value
-        curvatures += weight * _raise(z, slope, curvature, RAISED)
-        gradient += x * (weight * slope)[:, None]
+    turn = 0
+    if AHEAD:
+        rows = program * R + tl.arange(0, R)
+        following = _stored(X, rows, rows < n, cols, P)
+    for begin in range(program, tiles, CHUNK * programs):
+        factors = tl.full([R], 1.0, tl.float64)
+        for tile in tl.range(begin, tl.minimum(begin + CHUNK * programs, tiles), programs, num_stages=STAGES):
+            rows = tile * R + tl.arange(0, R)
+            valid = rows < n
+            if AHEAD:
+                x = _widened(following, cols, P, INTERCEPT)
+                later = rows + programs * R
+                following = _stored(X, later, later < n, cols, P)
+            else:
+                x = _tile(X, rows, valid, cols, P, INTERCEPT)
+            y = _label(Y, rows, valid)
+            z = _apart(tl.sum(x * w[None, :], 1), SCRATCH, turn, R, SPREAD)
+            turn = 1 - turn
+            weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
+            if MULTIPLIED:
+                value, slope, curvature, factor = _split_terms(z, y)
+                factors *= tl.where(valid, factor, 1.0)
+            else:
+                value, slope, curvature = _terms(z, y, delta, LOSS)
+            values += weight * value
+            curvatures += weight * _raise(z, slope, curvature, RAISED)
+            gradient += x * (weight * slope)[:, None]
+        if MULTIPLIED:
+            values += tl.log(factors)
     OUT += program * (D + 2)
     tl.store(OUT + cols, tl.sum(gradient, 0))
     tl.store(OUT + D, tl.sum(values, 0))
@@ -134,9 +195,9 @@ def product_pass(
 def gram_pass(
     X, Y, WEIGHTS, AT, STARTS, OUT, n, count, shift, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, DOUBLE: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Over all rows, or over ``count`` runs of 2^shift rows."""
+    """Over all rows, or over ``count`` runs of 2^shift rows; for float32 rows."""
     program = tl.program_id(0)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
@@ -157,13 +218,9 @@ def gram_pass(
         _, slope, curvature = _terms(z, y, delta, LOSS)
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED) * _raise(z, slope, curvature, RAISED)
         # The root on both sides keeps the result symmetric.
-        x = x * tl.sqrt(weight)[:, None]
-        if DOUBLE:
-            total = tl.dot(tl.trans(x), x, total, out_dtype=tl.float64)
-        else:
-            # Three products of tensor cores are as exact as float32; sums over tiles are float64 again.
-            x = x.to(tl.float32)
-            total += tl.dot(tl.trans(x), x, input_precision="tf32x3").to(tl.float64)
+        x = (x * tl.sqrt(weight)[:, None]).to(tl.float32)
+        # Three products of tensor cores are as exact as float32; sums over tiles are float64 again.
+        total += tl.dot(tl.trans(x), x, input_precision="tf32x3").to(tl.float64)
     places = cols[:, None] * D + cols[None, :]
     tl.store(OUT + program * D * D + places, total)
 
@@ -336,7 +393,9 @@ def dense_transposed(X, S, OUT, n, p, K, SQUARED: tl.constexpr, R: tl.constexpr,
 
 
 @triton.jit(do_not_specialize=["segments", "K"])
-def segment_products(DATA, INDICES, BEGINS, W, OUT, segments, K, SQUARED: tl.constexpr, R: tl.constexpr, E: tl.constexpr):
+def segment_products(
+    DATA, INDICES, BEGINS, W, OUT, segments, K, SQUARED: tl.constexpr, R: tl.constexpr, E: tl.constexpr
+):
     """Σ data_e w[index_e] over each segment of entries."""
     rows = tl.program_id(0) * R + tl.arange(0, R)
     k = tl.program_id(1)

@@ -51,6 +51,8 @@ class LinearModel:
         Whether x has an entry more (K more with `Softmax`).
     sample_weight : tensor or array of length N, optional
         Row i counts N w_i / Σw times; rows of weight zero are dropped.
+    classes : array, optional
+        All labels there are, in ascending order, where y may lack some of them; default: those in y.
     fused : bool, optional
         Whether Triton kernels are used; by default on CUDA devices.
     streamed : bool or int
@@ -76,6 +78,7 @@ class LinearModel:
         device: Any = None,
         intercept: bool = False,
         sample_weight: Any = None,
+        classes: Any = None,
         *,
         fused: bool | None = None,
         streamed: bool | int = False,
@@ -91,11 +94,12 @@ class LinearModel:
         bad = rows.first_bad()
         if bad is not None:
             raise ValueError(f"X must be finite, got {bad[2]} at row {bad[0]}, column {bad[1]}")
-        labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss))
+        labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss), classes)
         weights, chosen = _weights(None if sample_weight is None else _on_host(sample_weight), rows.n_rows)
         if chosen is not None:
             _log.info("rows of weight zero are dropped: X is copied")
-            rows, labels, weights = rows.take(torch.as_tensor(chosen, device=rows.device)), labels[chosen], weights[chosen]
+            rows = rows.take(torch.as_tensor(chosen, device=rows.device))
+            labels, weights = labels[chosen], weights[chosen]
         outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         there = rows.device
         sums = Sums(
@@ -148,7 +152,8 @@ class LinearModel:
         """f(x) and ∇f(x): one pass over the data."""
         x = self._point("x", x)
         value, gradient, _ = self.sums.evaluate(self.to_device(x))
-        return value / self.n_samples + self.penalty.value(x), self._mean(gradient, self.n_samples) + self.penalty.slopes(x)
+        mean = self._mean(gradient, self.n_samples)
+        return value / self.n_samples + self.penalty.value(x), mean + self.penalty.slopes(x)
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices, regulariser included."""
@@ -166,6 +171,14 @@ class LinearModel:
             batch = self._batch(indices)
             mean = self._mean(self.sums.batch_product(at, batch, along), batch.numel())
         return mean + self.penalty.curvatures(x) * v
+
+    def with_regularizer(self, regularizer: Any) -> LinearModel:
+        """The same rows under another regulariser; nothing is copied."""
+        CompiledModel._check_formulas(self.loss, regularizer)
+        other = object.__new__(LinearModel)
+        other.classes = self.classes
+        other._build(self.sums, self.loss, regularizer, self.intercept)
+        return other
 
     def gather(self, indices: Indices) -> LinearModel:
         """The same problem restricted to those rows, copied. Weights keep their scale."""
@@ -218,7 +231,8 @@ def _device(device: Any, X: Any) -> torch.device:
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}: {error}") from None
+        known = f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}"
+        raise ValueError(f"{known}: {error}") from None
     if place.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that this machine has, got {device!r}, and torch finds no CUDA device")
     if place.type == "mps":
@@ -250,9 +264,7 @@ def _rows_on(X: Any, place: torch.device) -> Rows:
     if isinstance(X, Tensor):
         if X.layout == torch.sparse_csr:
             data, indices, indptr = X.values(), X.col_indices(), X.crow_indices()
-            host = scipy.sparse.csr_array(
-                (_on_host(data), _on_host(indices), _on_host(indptr)), shape=tuple(X.shape)
-            )
+            host = scipy.sparse.csr_array((_on_host(data), _on_host(indices), _on_host(indptr)), shape=tuple(X.shape))
             return _rows_on(host, place)
         if X.layout != torch.strided:
             raise ValueError(f"X must be a dense or CSR tensor, got layout {X.layout}")

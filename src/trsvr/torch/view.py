@@ -160,7 +160,7 @@ class Sizes(tuple[int, int, int]):
 
     __slots__ = ()
 
-    def __new__(cls, count: int, length: int, steps: int) -> Sizes:
+    def __new__(cls, count: int, length: int, steps: int) -> Sizes:  # noqa: D102  # the class says it
         return super().__new__(cls, (count, length, steps))
 
 
