@@ -40,7 +40,7 @@ _TILES = ((64, 2, 3, 4), (64, 2, 1, 6), (128, 2, 3, 3), (128, 4, 3, 2), (128, 4,
 
 
 def variants():
-    """Shapes worth timing: pipelined or read ahead, margins spread by nothing, memory or a gather, logarithms or not."""
+    """Shapes worth timing: pipelined or read ahead, margins spread by memory or a gather or not, fewer logarithms."""
     from trsvr.torch.fused import Shape
 
     for tile, spread, multiplied in itertools.product(_TILES, (0, 1, 2), (True, False)):

@@ -14,6 +14,7 @@ import typer
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._device import linear_model
 from trsvr._version import __version__
 from trsvr.cli import options as o
 from trsvr.cli.models import Model, save_model, scores
@@ -141,6 +142,7 @@ def solve(
     tol: Tolerance = "auto",
     seed: Seed = 0,
     threads: o.Threads = None,
+    device: o.Device = "cpu",
     out: Out = None,
     checkpoint: CheckpointFile = None,
     checkpoint_every: CheckpointEvery = None,
@@ -170,9 +172,11 @@ def solve(
         method=method,
         tol=tol,
         seed=seed,
+        device=device,
     )
     tolerance = o.number("--tol", tol, "auto", "none")
     o.objective(loss, l2, gamma, a, delta)  # refused before a long file is read
+    linear_model(device)
     kind, settings = _method(method, given, more or [])
     if checkpoint_every is not None and checkpoint is None:
         raise ValueError("--checkpoint-every needs --checkpoint, the file to write to")
@@ -247,6 +251,7 @@ class _Task:
     method: str
     tol: str
     seed: int
+    device: str
 
     @classmethod
     def from_note(cls, path: Path, note: Any) -> _Task:
@@ -282,7 +287,7 @@ def _carry_out(
     table = read_table(file, wanted, task.format)
     train, held_out = _split(table, task.test_size, task.seed)
     X, y = _rows(table, train)
-    problem = o.problem_from(X, y, task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept)
+    problem = o.problem_from(X, y, task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept, task.device)
     result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
     facts = {
         "loss": task.loss,
@@ -305,6 +310,7 @@ def _carry_out(
         "method": task.method,
         "settings": dataclasses.asdict(result.solver),
         "seed": task.seed,
+        "device": task.device,
         **_outcome(result, estimate_gap(problem, result.x, result.gradient)),
         "train": scores(y, model.predict(X), model.classes),
         "held_out": _held_out_scores(model, table, held_out),

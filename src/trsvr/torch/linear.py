@@ -87,7 +87,7 @@ class LinearModel:
         regularizer = L2() if regularizer is None else regularizer
         CompiledModel._check_formulas(loss, regularizer)
         formulas.check_loss(loss)
-        place = _device(device, X)
+        place = X.device if device is None and isinstance(X, Tensor) else checked_device(device)
         rows = _rows_on(X, torch.device("cpu") if streamed else place)
         if rows.n_rows == 0 or rows.columns == 0:
             raise ValueError(f"X must have at least one row and one column, got shape {(rows.n_rows, rows.columns)}")
@@ -225,9 +225,10 @@ class LinearModel:
 # ------------------------------------------------------------------------------------------------------- the door
 
 
-def _device(device: Any, X: Any) -> torch.device:
+def checked_device(device: Any) -> torch.device:
+    """A device that is there and has float64 arithmetic; None is the CPU."""
     if device is None:
-        return X.device if isinstance(X, Tensor) else torch.device("cpu")
+        return torch.device("cpu")
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
