@@ -30,9 +30,8 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 def where(about: dict[str, str]) -> str:
     """Date, device, versions."""
     names = ("torch", "cuda", "triton", "numba", "numpy", "python", "trsvr")
-    return f"{about['date']}, {about['device']}; " + ", ".join(
-        f"{name} {about[name]}" for name in names if name in about
-    )
+    versions = ", ".join(f"{name} {about[name]}" for name in names if name in about)
+    return f"{about['date']}, {about['device']}; {versions}"
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -56,6 +55,15 @@ def solve(name: str, found: dict) -> list[str]:
             f"{mine['epochs']} epochs; {milliseconds(min(spread))} to {milliseconds(max(spread))}",
         ]
     ]
+    if "to gap all" in mine:
+        rows.append(
+            [
+                "the same, stopped by a callback at 1e-9",
+                f"{milliseconds(mine['to gap'])}, median of {len(mine['to gap all'])}",
+                "1e-9",
+                f"{milliseconds(min(mine['to gap all']))} to {milliseconds(max(mine['to gap all']))}",
+            ]
+        )
     for rival, title in (("newton", "Newton, full Hessian by torch"), ("lbfgs", "torch.optim.LBFGS, the same pass")):
         if rival in found["curves"]:
             curve = found["curves"][rival]
@@ -68,7 +76,10 @@ def solve(name: str, found: dict) -> list[str]:
                 ]
             )
     lines += table(["method", "time", "relative gap at the end", ""], rows)
-    lines += [f"First call, with compilation: {found['first call']:.2f} s.", ""]
+    lines += [
+        f"First call, which compiles what is not compiled yet and records graphs: {found['first call']:.2f} s.",
+        "",
+    ]
     if "passes" in found:
         read = found["passes"]["read X"]
         lines += table(
@@ -98,7 +109,7 @@ def measured() -> list[str]:
         found = json.loads(path.read_text(encoding="utf-8"))
         failed = ", ".join(found["failed"]) or "none"
         rows.append([title, f"{found['passed']} passed, {found['not begun']} not begun", failed, where(found["about"])])
-    lines += table(["checks", "outcome", "failed", "when and where"], rows) + ["## Times", ""]
+    lines += [*table(["checks", "outcome", "failed", "when and where"], rows), "## Times", ""]
     for name, title in SOLVES.items():
         path = RESULTS / f"{name}.json"
         if path.exists():
