@@ -111,10 +111,12 @@ def check_variants(dtype, intercept, device, n=70_001, p=7):
     tolerance = 1e-12 if dtype == np.float64 else 1e-6
     x = plain.to_device(rng.normal(size=plain.n_parameters))
     wanted = plain.sums.evaluate(x)
-    for rows, spread, multiplied, ahead in itertools.product((64, 128), (0, 1, 2), (False, True), (False, True)):
-        shape = fused.sums.shape._replace(
-            rows=rows, warps=2, stages=1 if ahead else 3, spread=spread, multiplied=multiplied, ahead=ahead
-        )
+    shapes = [
+        fused.sums.shape._replace(rows=rows, warps=2, stages=1 if ahead else 3, spread=spread, multiplied=multiplied,
+                                  ahead=ahead, fold=rows == 64)
+        for rows, spread, multiplied, ahead in itertools.product((64, 128), (0, 1, 2), (False, True), (False, True))
+    ]  # fmt: skip
+    for shape in (*shapes, fused.sums.shape._replace(rows=32, warps=1), fused.sums.shape._replace(rows=128, warps=4)):
         fused.sums.cut(shape)
         for what, a, b in zip(("value", "gradient", "curvature"), fused.sums.evaluate(x), wanted, strict=True):
             near(a, b, tolerance, f"{what} by {shape}")

@@ -35,20 +35,21 @@ def passes(problem) -> dict[str, float]:
     return times
 
 
-# Rows, warps, stages, programs; spread needs as many rows as threads. The first were the fastest without variants.
-_TILES = ((64, 2, 3, 4), (64, 2, 1, 6), (128, 2, 3, 3), (128, 4, 3, 2), (128, 4, 1, 3), (256, 4, 1, 2))
-
-
 def variants():
-    """Shapes worth timing: pipelined or read ahead, margins spread by memory or a gather or not, fewer logarithms."""
+    """Shapes worth timing; more programs than registers allow run in two waves, which shows."""
     from trsvr.torch.fused import Shape
 
-    for tile, spread, multiplied in itertools.product(_TILES, (0, 1, 2), (True, False)):
-        if not multiplied and tile not in _TILES[:2]:
-            continue
-        yield Shape(*tile, spread, multiplied, ahead=False)
-        if tile[2] == 1 and multiplied:
-            yield Shape(*tile, spread, multiplied, ahead=True)
+    for rows, warps, counts in ((64, 2, (4, 5, 6, 7, 8)), (32, 1, (10, 12, 14, 16)), (128, 4, (2, 3, 4))):
+        for stages, programs in itertools.product((1, 2, 3, 4), counts):
+            yield Shape(rows, warps, stages, programs)
+    for programs in (4, 5):
+        yield Shape(64, 2, 3, programs, fold=False)
+        yield Shape(64, 2, 3, programs, fold=False, multiplied=False)
+    yield Shape(64, 2, 3, 8, multiplied=False)
+    for spread, programs in itertools.product((1, 2), (6, 8)):
+        yield Shape(64, 2, 3, programs, spread)
+        yield Shape(64, 2, 1, programs, spread, ahead=True)
+    yield Shape(64, 2, 1, 6, ahead=True)
 
 
 def tune(problem) -> dict[str, float]:
@@ -68,7 +69,7 @@ def tune(problem) -> dict[str, float]:
             print("  failed", tuple(shape), repr(error)[:200])
     sums.cut(kept)
     for shape, seconds in sorted(times.items(), key=lambda pair: pair[1])[:20]:
-        print(f"  (rows, warps, stages, programs, spread, multiplied, ahead) {shape}: {1e3 * seconds:.4f} ms")
+        print(f"  (rows, warps, stages, programs, spread, multiplied, ahead, fold) {shape}: {1e3 * seconds:.4f} ms")
     print(f"  now {tuple(kept)}: {1e3 * times.get(str(tuple(kept)), float('nan')):.4f} ms")
     return times
 

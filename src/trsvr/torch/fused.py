@@ -6,6 +6,7 @@ runs on the plain formulas over rows whose products are hand-written.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ _PIECE = 2048
 _INTERPRETED_PROGRAMS = 4
 # Factors of at most 2 that are multiplied before their logarithm is taken: far from the largest float64.
 _CHUNK = 512
+# Programs for each multiprocessor of all kernels but the full pass.
+_PROGRAMS = 4
 
 
 class Shape(NamedTuple):
@@ -40,6 +43,7 @@ class Shape(NamedTuple):
     spread: int = 0  # see `kernels.full_pass`, for this and the following
     multiplied: bool = True
     ahead: bool = False
+    fold: bool = True
 
 
 def fuse(sums: Sums) -> Sums:
@@ -160,8 +164,8 @@ def _sums_of(data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None]
 class FusedSums(Sums):
     """Few dense columns, one output: value, gradient, products, matrices and inner steps with one reading of X each."""
 
-    #: the fastest on an H200
-    shape = Shape(64, 2, 3, 4)
+    #: at least as many rows as threads, else margins are worked on several times; as many programs as registers allow
+    shape = Shape(64, 2, 3, 8)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -182,11 +186,12 @@ class FusedSums(Sums):
 
     def cut(self, shape: Shape) -> None:
         """Work in this shape from now on."""
-        if self.D > 32:
-            shape = shape._replace(rows=64, warps=8, spread=0)
+        if self.D > 32:  # twice the numbers in a thread: half the programs
+            shape = shape._replace(programs=max(1, shape.programs // 2))
         self.shape = shape
-        self._programs = shape.programs * _multiprocessors(self.device)
-        self._scratch = self._room(self._programs, 2, shape.rows)
+        self._full_programs = shape.programs * _multiprocessors(self.device)
+        self._programs = _PROGRAMS * _multiprocessors(self.device)
+        self._scratch = self._room(self._full_programs, 2, shape.rows)
         self._evaluation: _Captured | None = None
         self._loops: dict[int, _InnerLoop] = {}
 
@@ -194,16 +199,20 @@ class FusedSums(Sums):
         return torch.empty(*shape, dtype=torch.float64, device=self.device)
 
     def _tuned(self) -> dict[str, int]:
-        return {"R": self.shape.rows, "num_warps": self.shape.warps, "STAGES": self.shape.stages}
+        rows, warps, stages = self.shape[:3]
+        # Rows that one sweep of the threads covers: each reads up to 16 bytes of a row, as the rows' length allows.
+        together = math.gcd(self.rows.columns, 16 // self._data[0].element_size())
+        sweep = max(1, warps * 32 * together // self.D)
+        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": min(sweep, rows) if self.shape.fold else rows}
 
     def _add_up(self, parts: Tensor, out: Tensor) -> Tensor:
         count, width = parts.shape[0], parts[0].numel()
-        kernels.add_up[(triton.cdiv(width, 16),)](parts, out, count, width, B=64, C=16)
+        kernels.add_up[(triton.cdiv(width, 8),)](parts, out, count, width, B=256, C=8)
         return out
 
     def _full(self, x: Tensor, parts: Tensor, out: Tensor, raised: bool) -> None:
         multiplied = self.shape.multiplied and isinstance(self.loss, Logistic) and self.weights is None
-        kernels.full_pass[(self._programs,)](
+        kernels.full_pass[(self._full_programs,)](
             *self._data, x, self._scratch, parts, self.n_rows, self._delta, **self._common, RAISED=raised,
             **self._tuned(), SPREAD=self.shape.spread, MULTIPLIED=multiplied, AHEAD=self.shape.ahead, CHUNK=_CHUNK,
         )  # fmt: skip
@@ -211,7 +220,7 @@ class FusedSums(Sums):
 
     def _full_sums(self, x: Tensor, raised: bool = False) -> Tensor:
         """Gradient (D), losses and curvatures, summed."""
-        parts, out = self._room(self._programs, self.D + 2), self._room(self.D + 2)
+        parts, out = self._room(self._full_programs, self.D + 2), self._room(self.D + 2)
         self._full(x, parts, out, raised)
         return out
 
@@ -231,7 +240,7 @@ class FusedSums(Sums):
             return super().evaluate_host(x)
         if self._evaluation is None:
             at, out = self._room(self.n_parameters), self._room(self.D + 2)
-            parts = self._room(self._programs, self.D + 2)
+            parts = self._room(self._full_programs, self.D + 2)
             self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False))
         found = self._evaluation.run(x)
         return float(found[self.D]), found[: self.n_parameters].copy(), float(found[self.D + 1])

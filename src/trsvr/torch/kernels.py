@@ -114,21 +114,37 @@ def _weight(WEIGHTS, rows, valid, WEIGHTED: tl.constexpr):
     return weight
 
 
+@triton.jit
+def _folded(x, R: tl.constexpr, FOLD: tl.constexpr, D: tl.constexpr):
+    """Sums of the rows that are FOLD apart.
+
+    They lie in the same thread, so adding them up is as good as keeping R sums, and frees the registers that keep
+    further warps from running.
+    """
+    if FOLD != R:
+        x = tl.sum(tl.reshape(x, [R // FOLD, FOLD, D]), 0)
+    return x
+
+
 @triton.jit(do_not_specialize=["n"])
 def full_pass(
     X, Y, WEIGHTS, AT, SCRATCH, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
     INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, SPREAD: tl.constexpr,
-    MULTIPLIED: tl.constexpr, AHEAD: tl.constexpr, CHUNK: tl.constexpr,
+    MULTIPLIED: tl.constexpr, AHEAD: tl.constexpr, CHUNK: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
-    """SPREAD: see `_apart`. MULTIPLIED: one logarithm for CHUNK rows. AHEAD: the next tile is read before it is due."""
+    """Value, gradient and curvature.
+
+    SPREAD: see `_apart`. MULTIPLIED: one logarithm for CHUNK rows. AHEAD: the next tile is read before it is due.
+    FOLD: see `_folded`.
+    """
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     tiles = tl.cdiv(n, R)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
-    gradient = tl.zeros([R, D], tl.float64)
+    gradient = tl.zeros([FOLD, D], tl.float64)
     values = tl.zeros([R], tl.float64)
     curvatures = tl.zeros([R], tl.float64)
     turn = 0
@@ -157,7 +173,7 @@ def full_pass(
                 value, slope, curvature = _terms(z, y, delta, LOSS)
             values += weight * value
             curvatures += weight * _raise(z, slope, curvature, RAISED)
-            gradient += x * (weight * slope)[:, None]
+            gradient += _folded(x * (weight * slope)[:, None], R, FOLD, D)
         if MULTIPLIED:
             values += tl.log(factors)
     OUT += program * (D + 2)
@@ -170,14 +186,14 @@ def full_pass(
 def product_pass(
     X, Y, WEIGHTS, AT, ALONG, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
     v = tl.load(ALONG + cols, mask=cols < P + INTERCEPT, other=0.0)
-    total = tl.zeros([R, D], tl.float64)
+    total = tl.zeros([FOLD, D], tl.float64)
     for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
         rows = tile * R + tl.arange(0, R)
         valid = rows < n
@@ -187,7 +203,8 @@ def product_pass(
         t = tl.sum(x * v[None, :], 1)
         _, slope, curvature = _terms(z, y, delta, LOSS)
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
-        total += x * (weight * _raise(z, slope, curvature, RAISED) * t)[:, None]
+        change = weight * _raise(z, slope, curvature, RAISED) * t
+        total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
 
@@ -229,7 +246,7 @@ def gram_pass(
 def change_pass(
     X, Y, WEIGHTS, AT, TO, STARTS, OUT, n, count, shift, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """The first half of the programs sums over the first half of the runs, the second over the second."""
     program = tl.program_id(0)
@@ -239,7 +256,7 @@ def change_pass(
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
     v = tl.load(TO + cols, mask=cols < P + INTERCEPT, other=0.0)
-    total = tl.zeros([R, D], tl.float64)
+    total = tl.zeros([FOLD, D], tl.float64)
     size = (count // 2) << shift
     for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
@@ -250,7 +267,8 @@ def change_pass(
         y = _label(Y, rows, valid)
         _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
         _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        total += x * (_weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before))[:, None]
+        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
+        total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
 
@@ -289,7 +307,7 @@ def list_starts(OUT, key, first, n, count, B: tl.constexpr):
 def inner_changes(
     X, Y, WEIGHTS, PLAN, STATE, OUT, n, step, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """`change_pass` on runs from places of its own choice; nothing is done once the steps have ended."""
     program = tl.program_id(0)
@@ -302,7 +320,7 @@ def inner_changes(
     count = tl.load(PLAN + 2 * D + D * D).to(tl.int32)
     shift = tl.load(PLAN + 2 * D + D * D + 1).to(tl.int32)
     key = tl.load(PLAN + 2 * D + D * D + 2).to(tl.int32)
-    total = tl.zeros([R, D], tl.float64)
+    total = tl.zeros([FOLD, D], tl.float64)
     size = tl.where(tl.load(STATE + D) != 0.0, (count // 2) << shift, 0)
     for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
@@ -313,7 +331,8 @@ def inner_changes(
         y = _label(Y, rows, valid)
         _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
         _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        total += x * (_weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before))[:, None]
+        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
+        total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
 
