@@ -230,6 +230,21 @@ def test_cautious_curvatures(loss):
     close(view.matrix(N, rng)[0], (X * raised[:, None]).T @ X / N)
 
 
+def test_view_is_recorded_for_checkpoints():
+    X, y, rng = data(problems.Logistic())
+    problem = LinearModel(X, y)
+    x, v = 3.0 * rng.normal(size=(2, P))
+    view, other = problem.curvature_view(), problem.curvature_view()
+    view.evaluate(x)
+    view.be_cautious()
+    other.evaluate(v)
+    other.restore(view.record())
+    assert other.total_weight() == view.total_weight()
+    assert np.array_equal(other.product(v), view.product(v))
+    with pytest.raises(ValueError, match="x must have 6 numbers"):
+        other.restore(view.record() | {"x": np.zeros(7)})
+
+
 # ---------------------------------------------------------------------------------------------------- whole solves
 
 

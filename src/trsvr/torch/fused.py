@@ -403,7 +403,7 @@ class _InnerLoop:
                 )
                 kernels.inner_update[(1,)](
                     parts, plan, state, programs, step, NOISE,
-                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=32,
+                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=4096 // D, num_warps=8,
                 )  # fmt: skip
 
         self._captured = _Captured(sent, state, launch)
