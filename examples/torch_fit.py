@@ -50,6 +50,14 @@ def curve(unknowns: tuple[float, ...], t: np.ndarray) -> np.ndarray:
     return amplitude * np.exp(-damping * t) * np.sin(frequency * t + phase) + level
 
 
+def slopes(unknowns: tuple[float, ...], t: np.ndarray) -> np.ndarray:
+    """The curve, differentiated by each unknown."""
+    amplitude, damping, frequency, phase, _ = unknowns
+    falling, angle = np.exp(-damping * t), frequency * t + phase
+    along = amplitude * falling * np.cos(angle)
+    return np.stack([falling * np.sin(angle), -amplitude * t * falling * np.sin(angle), t * along, along, t**0], axis=1)
+
+
 def engine(task: Task, model: nn.Module, _: float, drawn: Curve) -> None:
     """The adaptive mode of the engine; it has nothing to choose."""
     watcher = copy.deepcopy(model)
@@ -68,7 +76,13 @@ if __name__ == "__main__":
     chosen = options(__doc__ or "")
     t, y = measurements()
     solved = scipy.optimize.least_squares(
-        lambda unknowns: curve(unknowns, t.numpy()) - y.numpy(), TRUE, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
+        lambda unknowns: curve(unknowns, t.numpy()) - y.numpy(),
+        TRUE,
+        lambda unknowns: slopes(unknowns, t.numpy()),
+        method="lm",
+        xtol=1e-15,
+        ftol=1e-15,
+        gtol=1e-15,
     )
     lowest = 2.0 * solved.cost / len(t)
 

@@ -124,7 +124,12 @@ def variance_reduced(hessian: str, falling: bool = False, max_cg: int = 10) -> C
 def lbfgs(task: Task, model: torch.nn.Module, history: float, curve: Curve) -> None:
     """PyTorch's L-BFGS on all samples, with its strong Wolfe line search; its number is the history."""
     optimizer = torch.optim.LBFGS(
-        model.parameters(), max_iter=10, history_size=int(history), line_search_fn="strong_wolfe", tolerance_change=0.0
+        model.parameters(),
+        max_iter=10,
+        history_size=int(history),
+        line_search_fn="strong_wolfe",
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
     )
     passes = 0
 
@@ -216,6 +221,7 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
             axes.set_yscale("log" if logarithmic else "linear")
             axes.set_xlabel("passes (gradient evaluations / N)")
             axes.grid(alpha=0.3)
+    left.set_ylim(top=3.0 * max(curve.loss[0] for _, curves in found.values() for curve in curves))  # some runs diverge
     left.set_ylabel("training loss")
     right.set_ylabel(task.metric_name)
     left.legend(fontsize="small")

@@ -13,6 +13,7 @@ import pytest
 import hostile
 import trsvr
 from trsvr import _check
+from trsvr.cli.tables import Wanted, read_table
 from trsvr.datasets import DataFileError, read_libsvm
 from trsvr.datasets.arrays import read_arrays
 from trsvr.engine import checkpoint as files
@@ -138,6 +139,24 @@ def test_what_numpy_writes_is_read(tmp_path):
     for name, array in arrays.items():
         assert np.array_equal(found[name], array)
         assert found[name].shape == array.shape
+
+
+def test_text_that_is_not_utf8_in_a_parquet_file(tmp_path):
+    """It is decoded only when it is looked at, long after the file was read."""
+    path = tmp_path / "file.parquet"
+    hostile.table().to_parquet(path, compression=None)
+    raw = path.read_bytes()
+    assert b"yes" in raw
+    path.write_bytes(raw.replace(b"yes", b"y\xf8s"))
+    with pytest.raises(DataFileError, match=r"not UTF-8|damaged"):
+        read_table(path, Wanted(), "parquet")
+
+
+def test_an_archive_with_something_before_it_is_refused_as_numpy_does(tmp_path):
+    path = tmp_path / "file.npz"
+    path.write_bytes(b"x" + hostile.npz())
+    with pytest.raises(DataFileError, match="is not an NPZ archive"):
+        read_arrays(path)
 
 
 # ------------------------------------------------------------------------------------------------------ sizes elsewhere

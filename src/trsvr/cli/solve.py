@@ -101,6 +101,10 @@ KeptRun = Annotated[
     Path,
     typer.Argument(help="File that trsvr solve --checkpoint has written.", metavar="CHECKPOINT", show_default=False),
 ]
+MoreEpochs = Annotated[
+    int | None,
+    typer.Option("--epochs", help="Epochs at most; default: as before.", show_default=False, rich_help_panel=o.LIMITS),
+]
 MovedData = Annotated[
     Path | None,
     typer.Option("--data", help="The data, if they are at another place now.", metavar="FILE", show_default=False),
@@ -207,6 +211,9 @@ def solve(
 def resume(
     checkpoint: KeptRun,
     data: MovedData = None,
+    epochs: MoreEpochs = None,
+    passes: Passes = None,
+    seconds: Seconds = None,
     threads: o.Threads = None,
     out: Out = None,
     checkpoint_every: CheckpointEvery = None,
@@ -216,18 +223,21 @@ def resume(
     """Continue a run of trsvr solve --checkpoint.
 
     The data are read again and compared with those the run was begun on. The result has the same bits as that of a run
-    that was never interrupted. A run that was finished is told again.
+    that was never interrupted. A run that was finished is told again; with new limits, which count from its beginning,
+    one that had ended by a limit goes on.
     """
-    kept = newest_intact(checkpoint)
+    kept = newest_intact(checkpoint, quiet=True)  # what is to be said about it, the run itself will say
     if kept is None:
         raise FileNotFoundError(f"there is no checkpoint {checkpoint}")
     task = _Task.from_note(checkpoint, kept[0].get("note"))
     if data is not None:
         task = dataclasses.replace(task, file=str(data))
     every = _every(checkpoint_every)
+    given = {"max_epochs": epochs, "max_passes": passes, "max_seconds": seconds}
+    limits: dict[str, Any] = {name: limit for name, limit in given.items() if limit is not None}
 
     def run(problem: Any, shown: bool) -> Result:
-        return resume_run(checkpoint, problem, progress=shown, threads=threads, checkpoint_every=every)
+        return resume_run(checkpoint, problem, progress=shown, threads=threads, checkpoint_every=every, **limits)
 
     _carry_out(task, run, out, progress, json)
 

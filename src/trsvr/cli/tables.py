@@ -94,7 +94,10 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
     elif kind == "npz":
         table = _read_npz(path, wanted)
     else:
-        table = _from_frame(path, _read_frame(path, kind, wanted), kind, wanted)
+        try:
+            table = _from_frame(path, _read_frame(path, kind, wanted), kind, wanted)
+        except UnicodeDecodeError as error:  # text is decoded when it is looked at
+            raise DataFileError(path, None, f"holds text that is not UTF-8: {error.object[:20]!r}") from None
     if wanted.n_features is not None and table.X.shape[1] != wanted.n_features:
         raise DataFileError(path, None, f"has {table.X.shape[1]} columns of data, {wanted.n_features} are wanted")
     return table

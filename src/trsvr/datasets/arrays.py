@@ -30,7 +30,6 @@ _TROUBLE = (
     NotImplementedError,
     RecursionError,
     OverflowError,
-    zipfile.BadZipFile,
     zlib.error,
 )
 
@@ -38,6 +37,8 @@ _TROUBLE = (
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an NPZ archive; raises DataFileError for anything that is not one, OSError if it cannot be read."""
     with path.open("rb") as file:
+        if file.read(4) not in (b"PK\x03\x04", b"PK\x05\x06"):
+            raise DataFileError(path, None, "is not an NPZ archive")
         try:
             with zipfile.ZipFile(file) as archive:
                 entries = archive.infolist()
@@ -46,9 +47,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         except DataFileError:
             raise
         except zipfile.BadZipFile as error:
-            if file.seek(0) == 0 and file.read(2) == b"PK":
-                raise DataFileError(path, None, f"is damaged: {_one_line(error)}") from None
-            raise DataFileError(path, None, "is not an NPZ archive") from None
+            raise DataFileError(path, None, f"is not an NPZ archive, or damaged: {_one_line(error)}") from None
         except RuntimeError as error:  # encrypted
             raise DataFileError(path, None, f"cannot be read: {_one_line(error)}") from None
         except OSError as error:

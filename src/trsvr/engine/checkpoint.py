@@ -257,11 +257,11 @@ class _Arrays:
         return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def newest_intact(path: Path) -> tuple[Content, bool] | None:
+def newest_intact(path: Path, *, quiet: bool = False) -> tuple[Content, bool] | None:
     """The newest checkpoint that is intact, and whether it is the one at ``path``; None where there is none at all.
 
-    If the newest is damaged, or was lost in a crash, the previous one is taken, and that is said in the log. Raises
-    CheckpointError if neither can be used.
+    If the newest is damaged, or was lost in a crash, the previous one is taken, and that is said in the log (unless
+    ``quiet``). Raises CheckpointError if neither can be used.
     """
     try:
         return read(path), True
@@ -278,5 +278,6 @@ def newest_intact(path: Path) -> tuple[Content, bool] | None:
         raise CheckpointError(f"{reason}; there is no {older.name}. Remove it to begin anew") from None
     except CheckpointError as error:
         raise CheckpointError(f"{reason or f'{path} is missing'}; and {error}. Remove both to begin anew") from None
-    _log.warning("%s; going on from %s, the checkpoint before it", reason or f"{path} is missing", older)
+    if not quiet:
+        _log.warning("%s; going on from %s, the checkpoint before it", reason or f"{path} is missing", older)
     return content, False
