@@ -103,24 +103,41 @@ def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
     assert again[0] == b.evaluate(x)[0], "same input, other bits"
 
 
-def check_variants(dtype, intercept, device, n=70_001, p=7):
-    """Every way that margins can go in a full pass, against plain torch; more tiles than one logarithm covers."""
+def check_variants(dtype, intercept, device, n=200_001, p=7):
+    """Every way that margins can go in a full pass, against plain torch."""
     plain, fused, rng = pair(problems.Logistic(), n, p, dtype, False, intercept, False, device)
     if not hasattr(fused.sums, "cut"):
         return
     tolerance = 1e-12 if dtype == np.float64 else 1e-6
     x = plain.to_device(rng.normal(size=plain.n_parameters))
     wanted = plain.sums.evaluate(x)
-    shapes = [
-        fused.sums.shape._replace(rows=rows, warps=2, stages=1 if ahead else 3, spread=spread, multiplied=multiplied,
-                                  ahead=ahead, fold=rows == 64)
-        for rows, spread, multiplied, ahead in itertools.product((64, 128), (0, 1, 2), (False, True), (False, True))
-    ]  # fmt: skip
-    for shape in (*shapes, fused.sums.shape._replace(rows=32, warps=1), fused.sums.shape._replace(rows=128, warps=4)):
+    usual = fused.sums.shape
+
+    def look(shape):
         fused.sums.cut(shape)
         for what, a, b in zip(("value", "gradient", "curvature"), fused.sums.evaluate(x), wanted, strict=True):
             near(a, b, tolerance, f"{what} by {shape}")
         near(fused.sums.evaluate_host(x.cpu().numpy())[1], wanted[1], tolerance, f"gradient on the host by {shape}")
+
+    for change in (
+        {},
+        {"fold": False},
+        {"multiplied": False},
+        {"spread": 1},
+        {"spread": 2},
+        {"spread": 1, "stages": 1, "ahead": True},
+        {"rows": 32, "warps": 1},
+        {"rows": 128, "warps": 4},
+        {"rows": 32, "warps": 4},  # more threads than rows, more rows in a sweep than in a tile
+    ):
+        look(usual._replace(**change))
+    from trsvr.torch import fused as module  # several products of factors in one program
+
+    kept, module._CHUNK = module._CHUNK, 2
+    try:
+        look(usual._replace(programs=1))
+    finally:
+        module._CHUNK = kept
 
 
 def check_inner_steps(loss, dtype, device, n=5000, p=9):
