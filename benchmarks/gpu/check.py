@@ -1,7 +1,7 @@
 """Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py``.
 
 The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same bits,
-whole solves, no growth of memory over a thousand solves. tests/torch/test_gpu.py runs the same functions. With
+whole solves, no growth of memory over a thousand solves. tests/pytorch/test_torch_gpu.py runs the same functions. With
 ``--sanitize`` only small launches are made: for ``compute-sanitizer python benchmarks/gpu/check.py --sanitize``.
 """
 
@@ -70,7 +70,8 @@ def near(found, wanted, tolerance, what):
     """Largest deviation relative to the largest entry."""
     found, wanted = (np.asarray(a.cpu() if isinstance(a, torch.Tensor) else a, dtype=float) for a in (found, wanted))
     error = np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-300)
-    assert np.isfinite(found).all() and error <= tolerance, f"{what}: relative deviation {error:.2e} > {tolerance:.0e}"
+    assert np.isfinite(found).all(), f"{what}: not finite"
+    assert error <= tolerance, f"{what}: relative deviation {error:.2e} > {tolerance:.0e}"
 
 
 def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
@@ -98,7 +99,45 @@ def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
     batch = rng.integers(n, size=33)
     near(fused.batch_gradient(v.cpu(), batch), plain.batch_gradient(v.cpu(), batch), tolerance, "batch gradient")
     again = b.evaluate(x)
-    assert torch.equal(again[1], b.evaluate(x)[1]) and again[0] == b.evaluate(x)[0], "same input, other bits"
+    assert torch.equal(again[1], b.evaluate(x)[1]), "same input, other bits"
+    assert again[0] == b.evaluate(x)[0], "same input, other bits"
+
+
+def check_variants(dtype, intercept, device, n=200_001, p=7):
+    """Every way that margins can go in a full pass, against plain torch."""
+    plain, fused, rng = pair(problems.Logistic(), n, p, dtype, False, intercept, False, device)
+    if not hasattr(fused.sums, "cut"):
+        return
+    tolerance = 1e-12 if dtype == np.float64 else 1e-6
+    x = plain.to_device(rng.normal(size=plain.n_parameters))
+    wanted = plain.sums.evaluate(x)
+    usual = fused.sums.shape
+
+    def look(shape):
+        fused.sums.cut(shape)
+        for what, a, b in zip(("value", "gradient", "curvature"), fused.sums.evaluate(x), wanted, strict=True):
+            near(a, b, tolerance, f"{what} by {shape}")
+        near(fused.sums.evaluate_host(x.cpu().numpy())[1], wanted[1], tolerance, f"gradient on the host by {shape}")
+
+    for change in (
+        {},
+        {"fold": False},
+        {"multiplied": False},
+        {"spread": 1},
+        {"spread": 2},
+        {"spread": 1, "stages": 1, "ahead": True},
+        {"rows": 32, "warps": 1},
+        {"rows": 128, "warps": 4},
+        {"rows": 32, "warps": 4},  # more threads than rows, more rows in a sweep than in a tile
+    ):
+        look(usual._replace(**change))
+    from trsvr.torch import fused as module  # several products of factors in one program
+
+    kept, module._CHUNK = module._CHUNK, 2
+    try:
+        look(usual._replace(programs=1))
+    finally:
+        module._CHUNK = kept
 
 
 def check_inner_steps(loss, dtype, device, n=5000, p=9):
@@ -119,7 +158,7 @@ def check_inner_steps(loss, dtype, device, n=5000, p=9):
     made = 0
     for step in range(most):
         starts = fused.sums.starts(step, count, key)
-        assert int(starts.min()) >= 0 and int(starts.max()) < n, "a run begins outside the data"
+        assert 0 <= int(starts.min()) <= int(starts.max()) < n, "a run begins outside the data"
         halves = plain.sums.changes(plain.to_device(at), plain.to_device(x), Runs(starts, length))
         one, two = (half.cpu().numpy() / (count // 2 * length) for half in halves)
         estimate = gradient + 0.5 * (one + two) + plain.penalty.slopes(x) - plain.penalty.slopes(at)
@@ -160,7 +199,8 @@ def check_streamed(device, n=30_000, p=12):
     near(parts.value_and_gradient(x)[1], whole.value_and_gradient(x)[1], 1e-12, "gradient")
     near(parts.hessian_product(x, None, v), whole.hessian_product(x, None, v), 1e-12, "product")
     a, b = trsvr.minimize(whole), trsvr.minimize(parts)
-    assert a.success and b.success
+    assert a.success, a.message
+    assert b.success, b.message
     near(b.value, a.value, 1e-11, "minimum")
 
 
@@ -194,6 +234,9 @@ def all_checks(device="cuda", small=False):
                     check_sums(loss, n, p, dtype, sparse, intercept, weighted, device)
                 ),
             )
+    for dtype, intercept in ((np.float32, False), (np.float64, True)):
+        name = f"variants {np.dtype(dtype)} {intercept}"
+        yield name, lambda dtype=dtype, intercept=intercept: check_variants(dtype, intercept, device)
     for loss, dtype in itertools.product(LOSSES[:4], (np.float64, np.float32)):
         name = f"inner steps {type(loss).__name__} {np.dtype(dtype)}"
         yield name, lambda loss=loss, dtype=dtype: check_inner_steps(loss, dtype, device)
@@ -212,6 +255,7 @@ def main() -> int:
     parser.add_argument("--sanitize", action="store_true", help="small launches only")
     parser.add_argument("--match", default="", help="only checks whose name contains this")
     parser.add_argument("--seconds", type=float, default=280.0, help="begin no further check after so many seconds")
+    parser.add_argument("--out", help="folder for check.json")
     arguments = parser.parse_args()
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     begun, passed, failed, left = time.perf_counter(), 0, [], 0
@@ -231,7 +275,13 @@ def main() -> int:
             print(f"FAILED {name}: {str(error)[:300]}\n    " + "\n    ".join(lines[-7:-1]), flush=True)
         if time.perf_counter() - started > 10.0:
             print(f"slow: {name} took {time.perf_counter() - started:.1f} s", flush=True)
-    print(f"{passed} passed, {len(failed)} failed, {left} not begun, {time.perf_counter() - begun:.0f} s")
+    seconds = time.perf_counter() - begun
+    print(f"{passed} passed, {len(failed)} failed, {left} not begun, {seconds:.0f} s")
+    if arguments.out:
+        from common import write  # beside this file
+
+        found = {"passed": passed, "failed": failed, "not begun": left, "seconds": seconds}
+        write(found | {"options": sys.argv[1:]}, arguments.out, "sanitize" if arguments.sanitize else "check")
     return 1 if failed or left else 0
 
 

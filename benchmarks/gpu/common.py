@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 import trsvr
-from trsvr.torch import LinearModel
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -76,7 +75,7 @@ def device_time(function, runs=20) -> float:
 
 
 def ill_conditioned(n: int, p: int, spread: float = 1e4, seed: int = 0, rows_seed: int = 0, device: str = DEVICE):
-    """Gaussian rows, eigenvalues of the covariance log-spaced over ``spread``, rotated; labels from a logistic model."""
+    """Gaussian rows, eigenvalues of the covariance log-spaced over ``spread``, rotated; labels of a logistic model."""
     generator = torch.Generator(device).manual_seed(seed)
     truth = torch.randn(p, generator=generator, device=device)
     generator.manual_seed(2**32 * (rows_seed + 1) + seed)
@@ -97,7 +96,7 @@ def ill_conditioned(n: int, p: int, spread: float = 1e4, seed: int = 0, rows_see
 
 
 def evaluation(problem):
-    """f and ∇f as float64 tensors on the device, by the problem's own pass."""
+    """Returns x ↦ f and ∇f as float64 tensors on the device, by the problem's own pass."""
     strength = problem.regularizer.strength
 
     def evaluate(x):
@@ -110,7 +109,7 @@ def evaluation(problem):
 
 def newton(problem, watch, steps=25):
     """Plain Newton: the full Hessian by torch, a Cholesky solve, halved steps until f falls."""
-    evaluate, X, y, n = evaluation(problem), problem.sums.rows.values, problem.sums.labels, problem.n_samples
+    evaluate, X, n = evaluation(problem), problem.sums.rows.values, problem.n_samples
     strength = problem.regularizer.strength
     x = torch.zeros(problem.n_parameters, dtype=torch.float64, device=X.device)
     value, gradient = evaluate(x)
@@ -172,6 +171,7 @@ class Watch:
         self.begun, self.seconds, self.values = time.perf_counter(), [], []
 
     def __call__(self, x, value):
+        """Note the value."""
         self.values.append(float(value))
         self.seconds.append(time.perf_counter() - self.begun)
 
@@ -269,7 +269,9 @@ def write(found: dict, out: str | None, name: str) -> None:
     try:
         import matplotlib
     except ImportError:
-        print("no figure: matplotlib is not installed here; figure.py draws it from the JSON")
+        print("no figure: matplotlib is not installed here; record.py draws it from the JSON")
+        return
+    if "curves" not in found:
         return
     matplotlib.use("Agg")
     draw(found, folder / f"{name}.png", name)

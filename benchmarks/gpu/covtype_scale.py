@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 
-from common import DEVICE, LinearModel, about, compare, show, write
-
 import numpy as np
+from common import DEVICE, about, compare, show, write
 
 from trsvr import problems
+from trsvr.torch import LinearModel
 
 
 def stand_in(seed: int = 0):

@@ -1,7 +1,7 @@
 """HIGGS-sized logistic regression on one GPU: ``python benchmarks/gpu/higgs.py --out FOLDER``.
 
 Synthetic, 11 million × 28, float32 data, float64 sums, λ = 1e-6, eigenvalues of the covariance log-spaced over 1e4,
-start 0. ``--tune`` times shapes of the full pass first.
+start 0. ``--tune`` times shapes and variants of the full pass first, and compares what they find.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from common import DEVICE, LinearModel, about, compare, device_time, ill_conditioned, show, write
-
+import numpy as np
 import torch
+from common import DEVICE, about, compare, device_time, ill_conditioned, show, write  # must come before trsvr
 
 from trsvr import problems
+from trsvr.torch import LinearModel
 
 
 def passes(problem) -> dict[str, float]:
@@ -27,8 +28,6 @@ def passes(problem) -> dict[str, float]:
     times["matrix of all rows"] = device_time(lambda: sums.matrices(x), 5)
     view = problem.curvature_view()
     view.evaluate(x.cpu().numpy())
-    import numpy as np
-
     runs = view._spread(int(5e8 / 28**2), np.random.default_rng(0))
     times[f"matrix of {runs.size} rows"] = device_time(lambda: sums.matrices(x, False, runs))
     plain = LinearModel(X, sums.labels, problem.loss, problem.regularizer, fused=False)
@@ -36,26 +35,42 @@ def passes(problem) -> dict[str, float]:
     return times
 
 
+def variants():
+    """Shapes worth timing; more programs than registers allow run in two waves, which shows."""
+    from trsvr.torch.fused import Shape
+
+    for rows, warps, counts in ((64, 2, (4, 5, 6, 7, 8)), (32, 1, (10, 12, 14, 16)), (128, 4, (2, 3, 4))):
+        for stages, programs in itertools.product((1, 3, 4), counts):
+            yield Shape(rows, warps, stages, programs)
+    for programs in (4, 5):
+        yield Shape(64, 2, 3, programs, fold=False)
+        yield Shape(64, 2, 3, programs, fold=False, multiplied=False)
+    yield Shape(64, 2, 3, 8, multiplied=False)
+    for spread, programs in itertools.product((1, 2), (6, 8)):
+        yield Shape(64, 2, 3, programs, spread)
+        yield Shape(64, 2, 1, programs, spread, ahead=True)
+    yield Shape(64, 2, 1, 6, ahead=True)
+
+
 def tune(problem) -> dict[str, float]:
-    """Full passes with other tiles."""
-    sums, x = problem.sums, problem.to_device(torch.zeros(problem.n_parameters).numpy())
-    kept, times = type(sums).shape, {}
-    for shape in itertools.product((32, 64, 128, 256), (2, 4, 8), (1, 2, 3, 4), (1, 2, 3, 4, 6)):
-        rows, warps, stages, programs = shape
-        if rows < 16 * warps or rows > 64 * warps or rows * stages * programs > 2048:
-            continue
-        sums.shape = shape
-        sums._programs = programs * torch.cuda.get_device_properties(0).multi_processor_count
+    """Full passes in other shapes; a shape that finds another sum is left out, aloud."""
+    sums, x = problem.sums, problem.to_device(0.01 * np.ones(problem.n_parameters))
+    kept, times = sums.shape, {}
+    wanted = sums._full_sums(x).clone()
+    for shape in (kept, *variants()):
+        sums.cut(shape)
         try:
-            sums._full_sums(x)
-            times[str(shape)] = device_time(lambda: sums._full_sums(x), 5)
+            error = float((sums._full_sums(x) - wanted).abs().max() / wanted.abs().max())
+            if not error < 1e-11:
+                print(f"  WRONG {tuple(shape)}: deviation {error:.1e}")
+                continue
+            times[str(tuple(shape))] = device_time(lambda: sums._full_sums(x), 9)
         except Exception as error:
-            print(shape, repr(error)[:100])
-    sums.shape = kept
-    sums._programs = kept[3] * torch.cuda.get_device_properties(0).multi_processor_count
-    for shape, seconds in sorted(times.items(), key=lambda pair: pair[1])[:15]:
-        print(f"  tile {shape}: {1e3 * seconds:.4f} ms")
-    print(f"  now  {kept}: {1e3 * times.get(str(kept), float('nan')):.4f} ms")
+            print("  failed", tuple(shape), repr(error)[:200])
+    sums.cut(kept)
+    for shape, seconds in sorted(times.items(), key=lambda pair: pair[1])[:20]:
+        print(f"  (rows, warps, stages, programs, spread, multiplied, ahead, fold) {shape}: {1e3 * seconds:.4f} ms")
+    print(f"  now {tuple(kept)}: {1e3 * times.get(str(tuple(kept)), float('nan')):.4f} ms")
     return times
 
 
@@ -66,6 +81,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--out", help="folder for the JSON and the figure")
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--passes-only", action="store_true", help="no solves")
     arguments = parser.parse_args()
     print(about())
     X, y = ill_conditioned(arguments.rows, arguments.columns)
@@ -77,6 +93,8 @@ def main() -> None:
             print(f"  {name:24} {1e3 * seconds:8.4f} ms")
         if arguments.tune:
             found["tiles"] = tune(problem)
+    if arguments.passes_only:
+        return
     found |= compare(problem, arguments.runs)
     show(found, f"logistic regression, {arguments.rows} × {arguments.columns}")
     write(found, arguments.out, "higgs")

@@ -47,7 +47,7 @@ _SWEEPS = {
 class _Anything(types.ModuleType):
     """A module, class or function that stands for whatever compiled code would need."""
 
-    __path__: list[str] = []
+    __path__ = ()
     __version__ = "none"
 
     def __getattr__(self, name):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import time
 
-from common import DEVICE, LinearModel, Watch, about, clock, evaluation, ill_conditioned, lbfgs, show, traced, write
-
 import torch
+from common import DEVICE, Watch, about, clock, evaluation, ill_conditioned, lbfgs, show, traced, write
 
 from trsvr import problems
+from trsvr.torch import LinearModel
 
 
 def in_host_memory(n: int, p: int, block: int = 2_000_000):

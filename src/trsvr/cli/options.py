@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from trsvr import _check, problems
+from trsvr._device import linear_model
 from trsvr.cli.tables import FORMATS
-from trsvr.problems import LinearModel
 from trsvr.solvers import BY_NAME
 
 DATA, OBJECTIVE, METHOD, LIMITS, OUTPUT = "Data", "Objective", "Method", "Limits", "Output"
@@ -108,6 +108,15 @@ Threads = Annotated[
     int | None,
     typer.Option(help="Threads; default: the cores this process may use.", show_default=False, rich_help_panel=LIMITS),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where the sums are made: cpu, or cuda for a GPU (needs PyTorch).",
+        metavar="cpu|cuda",
+        autocompletion=_one_of("cpu", "cuda"),
+        rich_help_panel=LIMITS,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel=OUTPUT)]
 
 
@@ -122,10 +131,20 @@ def objective(loss: str, l2: float, gamma: float, a: float, delta: float) -> tup
     return kind(), regularizer
 
 
-def problem_from(X: Any, y: Any, loss: str, l2: float, gamma: float, a: float, delta: float, intercept: bool) -> Any:
+def problem_from(
+    X: Any,
+    y: Any,
+    loss: str,
+    l2: float,
+    gamma: float,
+    a: float,
+    delta: float,
+    intercept: bool,
+    device: str = "cpu",
+) -> Any:
     """The problem that the options describe."""
     formula, regularizer = objective(loss, l2, gamma, a, delta)
-    return LinearModel(X, y, formula, regularizer, intercept=intercept)
+    return linear_model(device)(X, y, formula, regularizer, intercept=intercept)
 
 
 def number(name: str, text: str, *words: str) -> Any:

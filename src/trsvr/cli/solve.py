@@ -16,6 +16,7 @@ import typer
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._device import linear_model
 from trsvr._version import __version__
 from trsvr.cli import options as o
 from trsvr.cli.models import Model, save_model, scores
@@ -26,7 +27,6 @@ from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
 from trsvr.engine.checkpoint import newest_intact
 from trsvr.engine.keeper import Every, NotedPath
-from trsvr.problems import LinearModel
 from trsvr.solvers import BY_NAME
 from trsvr.theory import Gap, estimate_gap
 
@@ -179,6 +179,7 @@ def solve(
     tol: Tolerance = "auto",
     seed: Seed = 0,
     threads: o.Threads = None,
+    device: o.Device = "cpu",
     dask: Dask = False,
     scheduler: Scheduler = None,
     workers: Workers = None,
@@ -213,9 +214,11 @@ def solve(
         method=method,
         tol=tol,
         seed=seed,
+        device=device,
     )
     tolerance = o.number("--tol", tol, "auto", "none")
     o.objective(loss, l2, gamma, a, delta)  # refused before a long file is read
+    linear_model(device)
     kind, settings = _method(method, given, more or [])
     if checkpoint_every is not None and checkpoint is None:
         raise ValueError("--checkpoint-every needs --checkpoint, the file to write to")
@@ -240,7 +243,7 @@ def solve(
             checkpoint_every=every,
         )
 
-    _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit))
+    _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit, task.device))
 
 
 def resume(
@@ -278,7 +281,7 @@ def resume(
     def run(problem: Any, shown: bool) -> Result:
         return resume_run(checkpoint, problem, progress=shown, threads=threads, checkpoint_every=every, **limits)
 
-    _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit))
+    _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit, task.device))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,6 +303,7 @@ class _Task:
     method: str
     tol: str
     seed: int
+    device: str
 
     @classmethod
     def from_note(cls, path: Path, note: Any) -> _Task:
@@ -324,9 +328,13 @@ def _every(text: str | None) -> Any:
     return wish
 
 
-def _cluster(dask: bool, scheduler: str | None, workers: int | None, memory_limit: str | None) -> _Cluster | None:
+def _cluster(
+    dask: bool, scheduler: str | None, workers: int | None, memory_limit: str | None, device: str
+) -> _Cluster | None:
     """Where the rows are to be, if not in this process."""
     if dask or scheduler is not None:
+        if device != "cpu":
+            raise ValueError("--device is for data in this process; workers of a cluster use their processors")
         return scheduler, workers, memory_limit
     if workers is not None or memory_limit is not None:
         raise ValueError("--workers and --memory-limit go with --dask")
@@ -352,7 +360,7 @@ def _carry_out(
         )
     else:
         wanted = Wanted(target=task.target, header=task.header, zero_based=task.zero_based)
-        opened = _in_memory(file, task.format, wanted, objective, task.intercept, task.test_size, task.seed)
+        opened = _in_memory(task, file, wanted)
     with opened as data:
         problem = data.problem
         result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
@@ -378,6 +386,7 @@ def _carry_out(
             "method": task.method,
             "settings": dataclasses.asdict(result.solver),
             "seed": task.seed,
+            "device": task.device,
             **_outcome(result, _NO_GAP if lost else estimate_gap(problem, result.x, result.gradient)),
             "train": None if lost else data.train_scores(model),
             "held_out": data.held_out_scores(model),
@@ -449,20 +458,12 @@ class _Data:
 
 
 @contextlib.contextmanager
-def _in_memory(
-    file: Path,
-    format_: str,
-    wanted: Wanted,
-    objective: tuple[Any, Any],
-    intercept: bool,
-    test_size: str | None,
-    seed: int,
-) -> Iterator[_Data]:
-    table = read_table(file, wanted, format_)
-    train, held_out = _split(table, test_size, seed)
+def _in_memory(task: _Task, file: Path, wanted: Wanted) -> Iterator[_Data]:
+    table = read_table(file, wanted, task.format)
+    train, held_out = _split(table, task.test_size, task.seed)
     X, y = _rows(table, train)
     yield _Data(
-        LinearModel(X, y, *objective, intercept=intercept),
+        o.problem_from(X, y, task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept, task.device),
         table.columns,
         table.target,
         lambda model: scores(y, model.predict(X), model.classes),

@@ -18,6 +18,7 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from trsvr import _check
+from trsvr._device import linear_model
 from trsvr.engine import Result, Status, Tolerance, minimize
 from trsvr.problems import LinearModel
 from trsvr.sklearn.callbacks import CallbackSupportMixin
@@ -65,6 +66,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             number = isinstance(self.n_jobs, numbers.Integral) and not isinstance(self.n_jobs, bool)
             if not number or self.n_jobs == 0:
                 raise ValueError(f"n_jobs must be None or a whole number other than 0, got {self.n_jobs!r}")
+        linear_model(self.device)
         if isinstance(self.solver, str):
             _check.one_of("solver", self.solver, BY_NAME)
 
@@ -97,7 +99,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
     def _problem(self, X: Any, *arguments: Any, **options: Any) -> LinearModel:
         """A linear model over X; if there is NaN or infinity in it, scikit-learn says so in its own words."""
         try:
-            return LinearModel(X, *arguments, **options)
+            return linear_model(self.device)(X, *arguments, **options)
         except ValueError:
             entries = X.data if scipy.sparse.issparse(X) else X
             assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")

@@ -218,6 +218,9 @@ class TRSVRClassifier(ClassifierBase):
         or an object such as ``trsvr.SVRG(step=0.1)``.
     verbose : int, default=0
         1 prints a line per iteration.
+    device : None, "cpu" or "cuda", default=None
+        Where the fit runs; None is the CPU. "cuda" copies X to the GPU (`trsvr.torch.LinearModel`) and needs PyTorch;
+        predictions are made on the CPU.
 
     Attributes
     ----------
@@ -270,6 +273,7 @@ class TRSVRClassifier(ClassifierBase):
         n_jobs: int | None = None,
         solver: Any = None,
         verbose: int = 0,
+        device: str | None = None,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -282,6 +286,7 @@ class TRSVRClassifier(ClassifierBase):
         self.n_jobs = n_jobs
         self.solver = solver
         self.verbose = verbose
+        self.device = device
 
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TRSVRClassifier:

@@ -39,8 +39,8 @@ class TRSVRClassifierCV(ClassifierBase):
         fold's best.
     n_jobs : int or None, default=None
         Folds that run at once, in threads that share X and divide the cores between them; None is one after the
-        other, each with all cores.
-    loss, fit_intercept, tol, max_iter, class_weight, random_state, solver, verbose
+        other, each with all cores. On a GPU folds always follow one another.
+    loss, fit_intercept, tol, max_iter, class_weight, random_state, solver, verbose, device
         As for `TRSVRClassifier`. "balanced" class weights are those of all rows.
 
     Attributes
@@ -87,6 +87,7 @@ class TRSVRClassifierCV(ClassifierBase):
         n_jobs: int | None = None,
         solver: Any = None,
         verbose: int = 0,
+        device: str | None = None,
     ) -> None:
         self.Cs = Cs
         self.cv = cv
@@ -101,6 +102,7 @@ class TRSVRClassifierCV(ClassifierBase):
         self.n_jobs = n_jobs
         self.solver = solver
         self.verbose = verbose
+        self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> TRSVRClassifierCV:
         """Follow the path on every fold, choose, and fit once more.
@@ -125,7 +127,7 @@ class TRSVRClassifierCV(ClassifierBase):
         per_class = class_weights(self.class_weight, self.classes_, places, weights)
         total = weights if per_class is None else per_class[places] * (1.0 if weights is None else weights)
 
-        jobs = min(effective_n_jobs(self.n_jobs), len(folds))
+        jobs = min(effective_n_jobs(self.n_jobs), len(folds)) if self.device in (None, "cpu") else 1
         means = self._means(None)
         of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE)
         done = Parallel(n_jobs=jobs, prefer="threads")(

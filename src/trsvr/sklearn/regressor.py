@@ -44,7 +44,7 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         Outer iterations at most.
     warm_start : bool, default=False
         Whether `fit` begins at the last solution.
-    random_state, n_jobs, solver, verbose
+    random_state, n_jobs, solver, verbose, device
         As for `TRSVRClassifier`.
 
     Attributes
@@ -76,6 +76,7 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         n_jobs: int | None = None,
         solver: Any = None,
         verbose: int = 0,
+        device: str | None = None,
     ) -> None:
         self.alpha = alpha
         self.loss = loss
@@ -88,6 +89,7 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         self.n_jobs = n_jobs
         self.solver = solver
         self.verbose = verbose
+        self.device = device
 
     @with_callbacks
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TRSVRRegressor:

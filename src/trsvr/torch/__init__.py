@@ -1,6 +1,6 @@
-"""PyTorch front door: `TRSVR`, a ``torch.optim`` optimiser; `minimize`, without a loop to write; `LinearModel`, on a GPU.
+"""PyTorch front door: `TRSVR`, a ``torch.optim`` optimiser; `minimize`, without a loop to write.
 
-See docs/pytorch.md and docs/gpu.md.
+`LinearModel` is a problem on a CPU or a GPU for `trsvr.minimize`. See docs/pytorch.md and docs/gpu.md.
 """
 
 try:

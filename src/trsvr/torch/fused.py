@@ -6,7 +6,8 @@ runs on the plain formulas over rows whose products are hand-written.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from trsvr._vectors import Vector
 from trsvr.parts.variance import NOISE
+from trsvr.problems.losses import Logistic
 from trsvr.torch import kernels
 from trsvr.torch.formulas import CODES
 from trsvr.torch.rows import DenseRows, SparseRows
@@ -25,6 +27,23 @@ MOST_COLUMNS = 64
 # Entries of a compressed column that one program adds up; longer ones are cut.
 _PIECE = 2048
 _INTERPRETED_PROGRAMS = 4
+# Factors of at most 2 that are multiplied before their logarithm is taken: far from the largest float64.
+_CHUNK = 512
+# Programs for each multiprocessor of all kernels but the full pass.
+_PROGRAMS = 4
+
+
+class Shape(NamedTuple):
+    """How a full pass is cut, and which way its margins go; ``benchmarks/gpu/higgs.py --tune`` times them."""
+
+    rows: int  # of a tile
+    warps: int
+    stages: int  # of the pipeline
+    programs: int  # for each multiprocessor
+    spread: int = 0  # see `kernels.full_pass`, for this and the following
+    multiplied: bool = True
+    ahead: bool = False
+    fold: bool = True
 
 
 def fuse(sums: Sums) -> Sums:
@@ -145,8 +164,8 @@ def _sums_of(data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None]
 class FusedSums(Sums):
     """Few dense columns, one output: value, gradient, products, matrices and inner steps with one reading of X each."""
 
-    #: rows of a tile, warps, stages of the pipeline and programs for each multiprocessor of a full pass
-    shape = (128, 4, 3, 2)
+    #: at least as many rows as threads, else margins are worked on several times; as many programs as registers allow
+    shape = Shape(64, 2, 3, 8)
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -160,9 +179,19 @@ class FusedSums(Sums):
             "WEIGHTED": self.weights is not None,
             "INTERCEPT": int(self.intercept),
         }
+        assert isinstance(self.rows, DenseRows)
         self._data = (self.rows.values, self.labels, self._empty if self.weights is None else self.weights)
         self._delta = torch.full((1,), getattr(self.loss, "delta", 1.0), dtype=torch.float64, device=self.device)
-        self._programs = self.shape[3] * _multiprocessors(self.device)
+        self.cut(self.shape)
+
+    def cut(self, shape: Shape) -> None:
+        """Work in this shape from now on."""
+        if self.D > 32:  # twice the numbers in a thread: half the programs
+            shape = shape._replace(programs=max(1, shape.programs // 2))
+        self.shape = shape
+        self._full_programs = shape.programs * _multiprocessors(self.device)
+        self._programs = _PROGRAMS * _multiprocessors(self.device)
+        self._scratch = self._room(self._full_programs, 2, shape.rows)
         self._evaluation: _Captured | None = None
         self._loops: dict[int, _InnerLoop] = {}
 
@@ -170,25 +199,28 @@ class FusedSums(Sums):
         return torch.empty(*shape, dtype=torch.float64, device=self.device)
 
     def _tuned(self) -> dict[str, int]:
-        rows, warps, stages, _ = self.shape
-        if self.D > 32:
-            rows, warps = 64, 8
-        return {"R": rows, "num_warps": warps, "STAGES": stages}
+        rows, warps, stages = self.shape[:3]
+        # Rows that one sweep of the threads covers: each reads up to 16 bytes of a row, as the rows' length allows.
+        together = math.gcd(self.rows.columns, 16 // self._data[0].element_size())
+        sweep = max(1, warps * 32 * together // self.D)
+        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": min(sweep, rows) if self.shape.fold else rows}
 
     def _add_up(self, parts: Tensor, out: Tensor) -> Tensor:
         count, width = parts.shape[0], parts[0].numel()
-        kernels.add_up[(triton.cdiv(width, 16),)](parts, out, count, width, B=64, C=16)
+        kernels.add_up[(triton.cdiv(width, 8),)](parts, out, count, width, B=256, C=8)
         return out
 
     def _full(self, x: Tensor, parts: Tensor, out: Tensor, raised: bool) -> None:
-        kernels.full_pass[(self._programs,)](
-            *self._data, x, parts, self.n_rows, self._delta, **self._common, RAISED=raised, **self._tuned()
-        )
+        multiplied = self.shape.multiplied and isinstance(self.loss, Logistic) and self.weights is None
+        kernels.full_pass[(self._full_programs,)](
+            *self._data, x, self._scratch, parts, self.n_rows, self._delta, **self._common, RAISED=raised,
+            **self._tuned(), SPREAD=self.shape.spread, MULTIPLIED=multiplied, AHEAD=self.shape.ahead, CHUNK=_CHUNK,
+        )  # fmt: skip
         self._add_up(parts, out)
 
     def _full_sums(self, x: Tensor, raised: bool = False) -> Tensor:
         """Gradient (D), losses and curvatures, summed."""
-        parts, out = self._room(self._programs, self.D + 2), self._room(self.D + 2)
+        parts, out = self._room(self._full_programs, self.D + 2), self._room(self.D + 2)
         self._full(x, parts, out, raised)
         return out
 
@@ -207,14 +239,11 @@ class FusedSums(Sums):
         if self.device.type != "cuda":
             return super().evaluate_host(x)
         if self._evaluation is None:
-            at, parts, out = (
-                self._room(self.n_parameters),
-                self._room(self._programs, self.D + 2),
-                self._room(self.D + 2),
-            )
+            at, out = self._room(self.n_parameters), self._room(self.D + 2)
+            parts = self._room(self._full_programs, self.D + 2)
             self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False))
-        out = self._evaluation.run(x)
-        return float(out[self.D]), out[: self.n_parameters].copy(), float(out[self.D + 1])
+        found = self._evaluation.run(x)
+        return float(found[self.D]), found[: self.n_parameters].copy(), float(found[self.D + 1])
 
     def total_curvature(self, x: Tensor, raised: bool) -> float:
         """Σ curvatures."""
@@ -230,18 +259,18 @@ class FusedSums(Sums):
 
     def matrices(self, x: Tensor, raised: bool = False, runs: Runs | None = None) -> Tensor:
         """Σ curvature_i (x_i, 1)(x_i, 1)ᵀ over all rows or the runs."""
+        if self._data[0].dtype == torch.float64:
+            return super().matrices(x, raised, runs)  # Triton has no products of float64 matrices everywhere
         D, d = self.D, self.n_parameters
         size = self.n_rows if runs is None else runs.size
         programs = min(self._programs, triton.cdiv(size, 64))
         parts, out = self._room(programs, D, D), self._room(D, D)
         starts, count, shift = self._empty, 0, 0
-        double = self.rows.values.dtype == torch.float64
         if runs is not None:
             starts, count, shift = runs.starts, runs.starts.numel(), runs.length.bit_length() - 1
         kernels.gram_pass[(programs,)](
             *self._data, x, starts, parts, self.n_rows, count, shift, self._delta,
-            **self._common, RAISED=raised, ALL=runs is None, DOUBLE=double,
-            R=32 if double else 64, STAGES=2, num_warps=4,
+            **self._common, RAISED=raised, ALL=runs is None, R=64, STAGES=2, num_warps=4,
         )  # fmt: skip
         return self._add_up(parts, out)[None, :d, :d]
 
@@ -374,7 +403,7 @@ class _InnerLoop:
                 )
                 kernels.inner_update[(1,)](
                     parts, plan, state, programs, step, NOISE,
-                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=32,
+                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=4096 // D, num_warps=8,
                 )  # fmt: skip
 
         self._captured = _Captured(sent, state, launch)

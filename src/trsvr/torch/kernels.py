@@ -46,6 +46,34 @@ def _terms(z, y, delta, LOSS: tl.constexpr):
 
 
 @triton.jit
+def _split_terms(z, y):
+    """`_terms` of the logistic loss, which is the first plus the logarithm of the last."""
+    m = z * y
+    small = tl.exp(-tl.abs(m))
+    factor = 1.0 + small
+    share = 1.0 / factor
+    return tl.maximum(-m, 0.0), -y * tl.where(m > 0.0, small, 1.0) * share, small * share * share, factor
+
+
+@triton.jit
+def _apart(z, SCRATCH, turn, R: tl.constexpr, SPREAD: tl.constexpr):
+    """The same margins, each in one thread.
+
+    A sum over a row's columns ends in every thread that holds a part of the row; what is computed from it would be
+    computed by all of them. Either way helps only if there are at least as many rows as threads.
+    """
+    if SPREAD == 1:
+        # Two places take turns, so one barrier is enough.
+        here = SCRATCH + (tl.program_id(0) * 2 + turn) * R + tl.arange(0, R)
+        tl.store(here, z)
+        tl.debug_barrier()
+        z = tl.load(here)
+    elif SPREAD == 2:
+        z = tl.gather(z, tl.arange(0, R), 0)
+    return z
+
+
+@triton.jit
 def _raise(z, slope, curvature, RAISED: tl.constexpr):
     if RAISED:
         curvature = tl.maximum(curvature, tl.abs(slope) / tl.maximum(tl.abs(z), 1.0))
@@ -55,8 +83,18 @@ def _raise(z, slope, curvature, RAISED: tl.constexpr):
 @triton.jit
 def _tile(X, rows, valid, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
     """Rows as a tile of float64, with the column of ones."""
+    return _widened(_stored(X, rows, valid, cols, P), cols, P, INTERCEPT)
+
+
+@triton.jit
+def _stored(X, rows, valid, cols, P: tl.constexpr):
     places = rows.to(tl.int64)[:, None] * P + cols[None, :]
-    x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < P), other=0.0).to(tl.float64)
+    return tl.load(X + places, mask=valid[:, None] & (cols[None, :] < P), other=0.0)
+
+
+@triton.jit
+def _widened(x, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
+    x = x.to(tl.float64)
     if INTERCEPT:
         x = tl.where(cols[None, :] == P, 1.0, x)
     return x
@@ -70,35 +108,74 @@ def _label(Y, rows, valid):
 @triton.jit
 def _weight(WEIGHTS, rows, valid, WEIGHTED: tl.constexpr):
     if WEIGHTED:
-        return tl.load(WEIGHTS + rows, mask=valid, other=0.0)
+        weight = tl.load(WEIGHTS + rows, mask=valid, other=0.0)
     else:
-        return tl.where(valid, 1.0, 0.0).to(tl.float64)
+        weight = tl.where(valid, 1.0, 0.0).to(tl.float64)
+    return weight
+
+
+@triton.jit
+def _folded(x, R: tl.constexpr, FOLD: tl.constexpr, D: tl.constexpr):
+    """Sums of the rows that are FOLD apart.
+
+    They lie in the same thread, so adding them up is as good as keeping R sums, and frees the registers that keep
+    further warps from running.
+    """
+    if FOLD != R:
+        x = tl.sum(tl.reshape(x, [R // FOLD, FOLD, D]), 0)
+    return x
 
 
 @triton.jit(do_not_specialize=["n"])
 def full_pass(
-    X, Y, WEIGHTS, AT, OUT, n, DELTA,
+    X, Y, WEIGHTS, AT, SCRATCH, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, SPREAD: tl.constexpr,
+    MULTIPLIED: tl.constexpr, AHEAD: tl.constexpr, CHUNK: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
+    """Value, gradient and curvature.
+
+    SPREAD: see `_apart`. MULTIPLIED: one logarithm for CHUNK rows. AHEAD: the next tile is read before it is due.
+    FOLD: see `_folded`.
+    """
     program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    tiles = tl.cdiv(n, R)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
-    gradient = tl.zeros([R, D], tl.float64)
+    gradient = tl.zeros([FOLD, D], tl.float64)
     values = tl.zeros([R], tl.float64)
     curvatures = tl.zeros([R], tl.float64)
-    for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
-        rows = tile * R + tl.arange(0, R)
-        valid = rows < n
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
-        y = _label(Y, rows, valid)
-        z = tl.sum(x * w[None, :], 1)
-        value, slope, curvature = _terms(z, y, delta, LOSS)
-        weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
-        values += weight * value
-        curvatures += weight * _raise(z, slope, curvature, RAISED)
-        gradient += x * (weight * slope)[:, None]
+    turn = 0
+    if AHEAD:
+        rows = program * R + tl.arange(0, R)
+        following = _stored(X, rows, rows < n, cols, P)
+    for begin in range(program, tiles, CHUNK * programs):
+        factors = tl.full([R], 1.0, tl.float64)
+        for tile in tl.range(begin, tl.minimum(begin + CHUNK * programs, tiles), programs, num_stages=STAGES):
+            rows = tile * R + tl.arange(0, R)
+            valid = rows < n
+            if AHEAD:
+                x = _widened(following, cols, P, INTERCEPT)
+                later = rows + programs * R
+                following = _stored(X, later, later < n, cols, P)
+            else:
+                x = _tile(X, rows, valid, cols, P, INTERCEPT)
+            y = _label(Y, rows, valid)
+            z = _apart(tl.sum(x * w[None, :], 1), SCRATCH, turn, R, SPREAD)
+            turn = 1 - turn
+            weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
+            if MULTIPLIED:
+                value, slope, curvature, factor = _split_terms(z, y)
+                factors *= tl.where(valid, factor, 1.0)
+            else:
+                value, slope, curvature = _terms(z, y, delta, LOSS)
+            values += weight * value
+            curvatures += weight * _raise(z, slope, curvature, RAISED)
+            gradient += _folded(x * (weight * slope)[:, None], R, FOLD, D)
+        if MULTIPLIED:
+            values += tl.log(factors)
     OUT += program * (D + 2)
     tl.store(OUT + cols, tl.sum(gradient, 0))
     tl.store(OUT + D, tl.sum(values, 0))
@@ -109,14 +186,14 @@ def full_pass(
 def product_pass(
     X, Y, WEIGHTS, AT, ALONG, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
     v = tl.load(ALONG + cols, mask=cols < P + INTERCEPT, other=0.0)
-    total = tl.zeros([R, D], tl.float64)
+    total = tl.zeros([FOLD, D], tl.float64)
     for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
         rows = tile * R + tl.arange(0, R)
         valid = rows < n
@@ -126,7 +203,8 @@ def product_pass(
         t = tl.sum(x * v[None, :], 1)
         _, slope, curvature = _terms(z, y, delta, LOSS)
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
-        total += x * (weight * _raise(z, slope, curvature, RAISED) * t)[:, None]
+        change = weight * _raise(z, slope, curvature, RAISED) * t
+        total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
 
@@ -134,9 +212,9 @@ def product_pass(
 def gram_pass(
     X, Y, WEIGHTS, AT, STARTS, OUT, n, count, shift, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, DOUBLE: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Over all rows, or over ``count`` runs of 2^shift rows."""
+    """Over all rows, or over ``count`` runs of 2^shift rows; for float32 rows."""
     program = tl.program_id(0)
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
@@ -157,13 +235,9 @@ def gram_pass(
         _, slope, curvature = _terms(z, y, delta, LOSS)
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED) * _raise(z, slope, curvature, RAISED)
         # The root on both sides keeps the result symmetric.
-        x = x * tl.sqrt(weight)[:, None]
-        if DOUBLE:
-            total = tl.dot(tl.trans(x), x, total, out_dtype=tl.float64)
-        else:
-            # Three products of tensor cores are as exact as float32; sums over tiles are float64 again.
-            x = x.to(tl.float32)
-            total += tl.dot(tl.trans(x), x, input_precision="tf32x3").to(tl.float64)
+        x = (x * tl.sqrt(weight)[:, None]).to(tl.float32)
+        # Three products of tensor cores are as exact as float32; sums over tiles are float64 again.
+        total += tl.dot(tl.trans(x), x, input_precision="tf32x3").to(tl.float64)
     places = cols[:, None] * D + cols[None, :]
     tl.store(OUT + program * D * D + places, total)
 
@@ -172,7 +246,7 @@ def gram_pass(
 def change_pass(
     X, Y, WEIGHTS, AT, TO, STARTS, OUT, n, count, shift, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """The first half of the programs sums over the first half of the runs, the second over the second."""
     program = tl.program_id(0)
@@ -182,7 +256,7 @@ def change_pass(
     cols = tl.arange(0, D)
     w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
     v = tl.load(TO + cols, mask=cols < P + INTERCEPT, other=0.0)
-    total = tl.zeros([R, D], tl.float64)
+    total = tl.zeros([FOLD, D], tl.float64)
     size = (count // 2) << shift
     for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
@@ -193,7 +267,8 @@ def change_pass(
         y = _label(Y, rows, valid)
         _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
         _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        total += x * (_weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before))[:, None]
+        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
+        total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
 
@@ -232,7 +307,7 @@ def list_starts(OUT, key, first, n, count, B: tl.constexpr):
 def inner_changes(
     X, Y, WEIGHTS, PLAN, STATE, OUT, n, step, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
     """`change_pass` on runs from places of its own choice; nothing is done once the steps have ended."""
     program = tl.program_id(0)
@@ -245,7 +320,7 @@ def inner_changes(
     count = tl.load(PLAN + 2 * D + D * D).to(tl.int32)
     shift = tl.load(PLAN + 2 * D + D * D + 1).to(tl.int32)
     key = tl.load(PLAN + 2 * D + D * D + 2).to(tl.int32)
-    total = tl.zeros([R, D], tl.float64)
+    total = tl.zeros([FOLD, D], tl.float64)
     size = tl.where(tl.load(STATE + D) != 0.0, (count // 2) << shift, 0)
     for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
@@ -256,7 +331,8 @@ def inner_changes(
         y = _label(Y, rows, valid)
         _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
         _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        total += x * (_weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before))[:, None]
+        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
+        total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
 

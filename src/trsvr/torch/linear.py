@@ -51,6 +51,8 @@ class LinearModel:
         Whether x has an entry more (K more with `Softmax`).
     sample_weight : tensor or array of length N, optional
         Row i counts N w_i / Σw times; rows of weight zero are dropped.
+    classes : array, optional
+        All labels there are, in ascending order, where y may lack some of them; default: those in y.
     fused : bool, optional
         Whether Triton kernels are used; by default on CUDA devices.
     streamed : bool or int
@@ -76,6 +78,7 @@ class LinearModel:
         device: Any = None,
         intercept: bool = False,
         sample_weight: Any = None,
+        classes: Any = None,
         *,
         fused: bool | None = None,
         streamed: bool | int = False,
@@ -84,22 +87,19 @@ class LinearModel:
         regularizer = L2() if regularizer is None else regularizer
         CompiledModel._check_formulas(loss, regularizer)
         formulas.check_loss(loss)
-        place = _device(device, X)
+        place = X.device if device is None and isinstance(X, Tensor) else checked_device(device)
         rows = _rows_on(X, torch.device("cpu") if streamed else place)
         if rows.n_rows == 0 or rows.columns == 0:
             raise ValueError(f"X must have at least one row and one column, got shape {(rows.n_rows, rows.columns)}")
         bad = rows.first_bad()
         if bad is not None:
             raise ValueError(f"X must be finite, got {bad[2]} at row {bad[0]}, column {bad[1]}")
-        labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss))
+        labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss), classes)
         weights, chosen = _weights(None if sample_weight is None else _on_host(sample_weight), rows.n_rows)
         if chosen is not None:
             _log.info("rows of weight zero are dropped: X is copied")
-            rows, labels, weights = (
-                rows.take(torch.as_tensor(chosen, device=rows.device)),
-                labels[chosen],
-                weights[chosen],
-            )
+            rows = rows.take(torch.as_tensor(chosen, device=rows.device))
+            labels, weights = labels[chosen], weights[chosen]
         outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         there = rows.device
         sums = Sums(
@@ -152,9 +152,8 @@ class LinearModel:
         """f(x) and ∇f(x): one pass over the data."""
         x = self._point("x", x)
         value, gradient, _ = self.sums.evaluate(self.to_device(x))
-        return value / self.n_samples + self.penalty.value(x), self._mean(
-            gradient, self.n_samples
-        ) + self.penalty.slopes(x)
+        mean = self._mean(gradient, self.n_samples)
+        return value / self.n_samples + self.penalty.value(x), mean + self.penalty.slopes(x)
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices, regulariser included."""
@@ -172,6 +171,14 @@ class LinearModel:
             batch = self._batch(indices)
             mean = self._mean(self.sums.batch_product(at, batch, along), batch.numel())
         return mean + self.penalty.curvatures(x) * v
+
+    def with_regularizer(self, regularizer: Any) -> LinearModel:
+        """The same rows under another regulariser; nothing is copied."""
+        CompiledModel._check_formulas(self.loss, regularizer)
+        other = object.__new__(LinearModel)
+        other.classes = self.classes
+        other._build(self.sums, self.loss, regularizer, self.intercept)
+        return other
 
     def gather(self, indices: Indices) -> LinearModel:
         """The same problem restricted to those rows, copied. Weights keep their scale."""
@@ -218,15 +225,15 @@ class LinearModel:
 # ------------------------------------------------------------------------------------------------------- the door
 
 
-def _device(device: Any, X: Any) -> torch.device:
+def checked_device(device: Any) -> torch.device:
+    """A device that is there and has float64 arithmetic; None is the CPU."""
     if device is None:
-        return X.device if isinstance(X, Tensor) else torch.device("cpu")
+        return torch.device("cpu")
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}: {error}"
-        ) from None
+        known = f"device must be one that torch knows, such as 'cpu' or 'cuda', got {device!r}"
+        raise ValueError(f"{known}: {error}") from None
     if place.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that this machine has, got {device!r}, and torch finds no CUDA device")
     if place.type == "mps":

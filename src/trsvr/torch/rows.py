@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Numbers that are widened at a time.
+# Numbers that are widened at a time: what a cache of the host holds, or what keeps a device busy.
 _BLOCK = 2**22
+_DEVICE_BLOCK = 2**25
 
 
 class DenseRows:
@@ -26,7 +27,7 @@ class DenseRows:
         self.device = values.device
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        length = self.n_rows if self.values.dtype == torch.float64 else max(1, _BLOCK // self.columns)
+        length = max(1, (_BLOCK if self.device.type == "cpu" else _DEVICE_BLOCK) // self.columns)
         for begin in range(0, self.n_rows, length):
             piece = slice(begin, min(begin + length, self.n_rows))
             yield piece, self.values[piece].double()

@@ -72,13 +72,14 @@ class StreamedSums(Sums):
                 yield self._over(tuple(None if t is None else t[piece] for t in sources))  # type: ignore[arg-type]
             return
         if not self._buffers:
-            self._copies = torch.cuda.Stream(self.device)
+            self._copies = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             for _ in range(2):
                 room = tuple(
                     None if t is None else torch.empty((self._block, *t.shape[1:]), dtype=t.dtype, device=self.device)
                     for t in sources
                 )
-                self._buffers.append((room, torch.cuda.Event(), torch.cuda.Event()))
+                events = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+                self._buffers.append((room, *events))
         worker = torch.cuda.current_stream(self.device)
         for _, _, done in self._buffers:
             done.record(worker)
@@ -89,7 +90,7 @@ class StreamedSums(Sums):
             with torch.cuda.stream(self._copies):
                 self._copies.wait_event(done)
                 for target, source in zip(room, sources, strict=True):
-                    if target is not None:
+                    if target is not None and source is not None:
                         target[: piece.stop - piece.start].copy_(source[piece], non_blocking=True)
                 copied.record(self._copies)
 

@@ -54,6 +54,18 @@ class TensorView:
             self._at = self.problem.to_device(self.x)
         return self._at
 
+    def record(self) -> dict[str, Any]:
+        """What the view knows, for a checkpoint."""
+        return {"x": self.x, "raised": self._raised, "total": self._total}
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Take over such a record."""
+        x = np.asarray(record["x"])
+        if x.shape != self.x.shape or x.dtype != self.x.dtype:
+            raise ValueError(f"x must have {self.d} numbers, got {x.dtype} of shape {x.shape}")
+        self.x, self._at = x.copy(), None
+        self._raised, self._total = bool(record["raised"]), float(record["total"])
+
     def be_cautious(self) -> float:
         """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
         if self.outputs > 1:
@@ -160,7 +172,7 @@ class Sizes(tuple[int, int, int]):
 
     __slots__ = ()
 
-    def __new__(cls, count: int, length: int, steps: int) -> Sizes:
+    def __new__(cls, count: int, length: int, steps: int) -> Sizes:  # noqa: D102  # the class says it
         return super().__new__(cls, (count, length, steps))
 
 
