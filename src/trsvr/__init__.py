@@ -32,9 +32,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the data sets when they are first asked for."""
-    if name == "datasets":
+    """Import the data sets and the front doors when they are first asked for."""
+    if name in ("datasets", "torch"):
         import importlib
 
-        return importlib.import_module("trsvr.datasets")
+        return importlib.import_module(f"trsvr.{name}")
     raise AttributeError(f"module 'trsvr' has no attribute {name!r}")

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 
 import trsvr
 from trsvr import Status
+from trsvr.engine import Tolerance
 from trsvr.parts import GradientRadius, Identity, PlainGradient
 from trsvr.problems import FunctionProblem
 
@@ -104,6 +105,26 @@ def test_the_rounding_floor_is_a_success_of_its_own(convex):
     assert result.success
     assert result.epochs < 200
     assert result.gradient_norm < 1e-13
+
+
+def test_a_tolerance_on_gradient_and_decrease_asks_for_both(convex):
+    problem, oracle = convex
+    scale = np.abs(oracle.gradient(np.zeros(6))).max()
+    minimum = trsvr.minimize(problem).value
+    # The gradient's limit is generous: what is left to gain decides, and the other way round.
+    result = trsvr.minimize(problem, tol=Tolerance(gradient=1e3, decrease=1e-10))
+    assert result.status is Status.CONVERGED
+    assert 0 <= result.value - minimum <= 1e-9 * minimum
+    assert trsvr.minimize(problem, tol=Tolerance(1e3, 1e3)).epochs <= 1 < result.epochs
+    result = trsvr.minimize(problem, tol=Tolerance(1e-6, 1e3, relative=True), x0=np.ones(6))
+    assert result.status is Status.CONVERGED
+    assert np.abs(oracle.gradient(result.x)).max() <= 1e-6 * scale
+    # A solver that expects nothing is held to the gradient alone.
+    result = trsvr.minimize(problem, NEWTON, tol=Tolerance(1e-5, 1e-300))
+    assert result.status is Status.CONVERGED
+    assert np.abs(oracle.gradient(result.x)).max() <= 1e-5
+    with pytest.raises(ValueError, match=r"tol's decrease must be a finite number >= 0, got -1"):
+        Tolerance(1e-6, -1.0)
 
 
 # ------------------------------------------------------------------------------------------ divergence

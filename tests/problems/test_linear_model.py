@@ -501,3 +501,40 @@ def test_a_short_margins_array_is_refused_and_not_overrun():
     run = compiled_for(_batch_gradient, problem.kernels)
     with pytest.raises(ValueError, match="margins is too short"):
         run(problem.kernels, np.zeros(3), np.arange(50), np.zeros(10), np.zeros(3))
+
+
+def test_classes_that_are_known_beforehand():
+    """A part of the data may lack a class: the problem has its weights all the same."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.arange(40) % 3
+    whole, part = LinearModel(X, y, Softmax()), LinearModel(X, y, Softmax(), classes=[0, 1, 2])
+    x = np.linspace(-1, 1, 9)
+    assert whole.value_and_gradient(x)[0] == part.value_and_gradient(x)[0]
+    two = y < 2
+    lacking = LinearModel(X[two], np.array(["a", "b", "c"])[y[two]], Softmax(), classes=["a", "b", "c"])
+    assert lacking.n_parameters == 9
+    assert lacking.value_and_gradient(x)[0] == whole.gather(np.flatnonzero(two)).value_and_gradient(x)[0]
+    signs = LinearModel(X, np.ones(40), Logistic(), classes=[0.0, 1.0]).kernels.labels
+    assert (signs == 1.0).all()
+    for labels, classes, message in [
+        (y, [0, 1], r"y must contain only labels of classes, got .*2.* at position 2"),
+        (y, [2, 1, 0], r"classes must be two or more labels in ascending order"),
+        (y, [0], r"classes must be two or more labels"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            LinearModel(X, labels, Softmax(), classes=classes)
+    with pytest.raises(ValueError, match=r"classes must be exactly two labels for this loss, got 3"):
+        LinearModel(X, y, Logistic(), classes=[0, 1, 2])
+
+
+def test_another_regulariser_over_the_same_rows(data):
+    X, y = data
+    weak = LinearModel(X, y, Logistic(), L2(1e-3), intercept=True)
+    strong = weak.with_regularizer(L2(1.0))
+    x = np.linspace(-1, 1, 7)
+    assert strong.kernels.rows.values is weak.kernels.rows.values
+    expected = LinearModel(X, y, Logistic(), L2(1.0), intercept=True).value_and_gradient(x)
+    assert_allclose(strong.value_and_gradient(x)[1], expected[1], rtol=0, atol=0)
+    assert strong.value_and_gradient(x)[0] == expected[0] != weak.value_and_gradient(x)[0]
+    with pytest.raises(ValueError, match=r"regularizer strength must be"):
+        weak.with_regularizer(L2(-1.0))

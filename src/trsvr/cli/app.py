@@ -38,6 +38,11 @@ if importlib.util.find_spec("trsvr.cli.data") is not None:
 
     app.add_typer(data_app, name="data")
 
+if importlib.util.find_spec("trsvr.experiments") is not None:
+    from trsvr.cli.paper import app as paper_app
+
+    app.add_typer(paper_app, name="paper")
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +28,9 @@ from trsvr.datasets.generators import GENERATORS
 from trsvr.datasets.registry import ENTRIES
 from trsvr.engine import Result, Status, minimize
 from trsvr.engine.stopping import Limits
+from trsvr.experiments import curves, figures
+from trsvr.experiments.curves import upper_median
+from trsvr.experiments.references import StandsStill
 from trsvr.problems import LinearModel
 from trsvr.solvers import BY_NAME, LBFGS, TrustRegion
 
@@ -365,7 +368,7 @@ class Race:
         tell()
         x = None
         for solver in (TrustRegion(), LBFGS()):
-            watch = _StandsStill()
+            watch = StandsStill()
             result = minimize(
                 self.problem, solver, x0=x, max_epochs=300, tol=None, callback=watch, threads=self.threads
             )
@@ -423,13 +426,15 @@ class Race:
         return {
             "method": contestant.label,
             "settings": dataclasses.asdict(contestant.solver),
-            "passes_to": {f"{gap:g}": _median(self._cost(result, gap, "passes") for result in results) for gap in GAPS},
-            "seconds_to": {
-                f"{gap:g}": _median(self._cost(result, gap, "seconds") for result in results) for gap in GAPS
+            "passes_to": {
+                f"{gap:g}": upper_median(self._cost(result, gap, "passes") for result in results) for gap in GAPS
             },
-            "final_gap": _median(row["value"] - self.smallest for row in last),
-            "final_gradient_norm_sq": _median(row["gradient_norm_sq"] for row in last),
-            "epochs": _median(row["epoch"] for row in last),
+            "seconds_to": {
+                f"{gap:g}": upper_median(self._cost(result, gap, "seconds") for result in results) for gap in GAPS
+            },
+            "final_gap": upper_median(row["value"] - self.smallest for row in last),
+            "final_gradient_norm_sq": upper_median(row["gradient_norm_sq"] for row in last),
+            "epochs": upper_median(row["epoch"] for row in last),
             "diverged": sum(result.status is Status.DIVERGED for result in results),
             "runs": len(results),
         }
@@ -437,30 +442,6 @@ class Race:
     def _cost(self, result: Result, gap: float, column: str) -> float:
         """Passes or seconds until a run first had this gap; infinite if never."""
         return next((row[column] for row in result.rows if row["value"] - self.smallest <= gap), np.inf)
-
-
-class _StandsStill:
-    """Callback that ends a run whose value no longer falls, up to its last digits."""
-
-    patience = 3
-
-    def __init__(self) -> None:
-        self.smallest = np.inf
-        self.since = 0
-
-    def __call__(self, result: Result) -> None:
-        value = result.rows[-1]["value"]
-        falls = value < self.smallest - 4 * np.finfo(float).eps * abs(value)
-        self.smallest, self.since = min(value, self.smallest), 0 if falls else self.since + 1
-        # A refused step of the trust region leaves the value where it was and only makes the radius smaller.
-        if self.since >= self.patience and not result.rows[-1]["rejected"]:
-            raise StopIteration
-
-
-def _median(numbers: Iterator[float]) -> float:
-    """The middle number, the upper one of two: an infinite one is not averaged away."""
-    ordered = sorted(numbers)
-    return float(ordered[len(ordered) // 2]) if ordered else np.nan
 
 
 # ----------------------------------------------------------------------------------------------------- what is shown
@@ -571,11 +552,6 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-# Okabe & Ito's colours, which the colour-blind can tell apart; yellow is left out, it is too pale for lines.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
-
-
 def _draw(path: Path, race: Race, comparison: dict[str, Any]) -> None:
     """Gap against passes and against seconds: the median over the seeds and the band from 20 to 80 %."""
     import matplotlib.pyplot as plt
@@ -587,21 +563,14 @@ def _draw(path: Path, race: Race, comparison: dict[str, Any]) -> None:
         (axes[1], "seconds", "seconds"),
     ):
         for k, contestant in enumerate(race.contestants):
-            curves = _curves(contestant, column, race.smallest, floor)
-            if curves is None:
-                continue
-            places, low, middle, high = curves
-            colour = _COLOURS[k % len(_COLOURS)]
-            style = _STYLES[(k + k // len(_COLOURS)) % len(_STYLES)]
-            axis.plot(places, middle, color=colour, linestyle=style, linewidth=1.8, label=contestant.label)
-            axis.fill_between(places, low, high, color=colour, alpha=0.18, linewidth=0)
-        axis.set_yscale("log")
-        axis.set_xlim(left=0)
-        axis.set_xlabel(label)
-        axis.grid(alpha=0.3)
+            traces = [result.trace for result in contestant.results.values()]
+            if traces:
+                gaps = [trace["value"].to_numpy() - race.smallest for trace in traces]
+                places = [trace[column].to_numpy() for trace in traces]
+                figures.draw_band(axis, curves.band(places, gaps, floor), figures.style(k), contestant.label)
+        figures.finish_axis(axis, label)
     axes[0].set_ylabel("gap f − f*")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 7), frameon=False)
+    figures.legend_below(figure, axes[0])
     goal = comparison["objective"]
     wells = f" + double well (γ = {goal['gamma']:g})" if goal["gamma"] else ""
     seeds = f"{race.seeds} seeds: median and 20–80 % band" if race.seeds > 1 else "one seed"
@@ -612,24 +581,3 @@ def _draw(path: Path, race: Race, comparison: dict[str, Any]) -> None:
     )
     figure.savefig(path, dpi=130, format=path.suffix[1:])
     plt.close(figure)
-
-
-def _curves(contestant: Contestant, column: str, smallest: float, floor: float) -> Any:
-    """Places on the axis, and the 20 %, 50 % and 80 % quantiles of the gap there."""
-    results = list(contestant.results.values())
-    if not results:
-        return None
-    ends = [result.rows[-1][column] for result in results]
-    # Up to where half of the runs still go; a run that has ended keeps its last gap.
-    places = np.linspace(0.0, sorted(ends)[len(ends) // 2], 400)
-    heights = []
-    for result in results:
-        gaps = np.array([row["value"] - smallest for row in result.rows])
-        heights.append(np.interp(places, [row[column] for row in result.rows], np.log10(_drawable(gaps, floor))))
-    low, middle, high = 10.0 ** np.quantile(heights, [0.2, 0.5, 0.8], axis=0)
-    return places, low, middle, high
-
-
-def _drawable(gaps: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
-    """Gaps that a logarithm can take: not below rounding, not infinite."""
-    return np.clip(np.nan_to_num(gaps, nan=1e300, posinf=1e300), floor, 1e300)

@@ -3,5 +3,6 @@
 from trsvr.engine.checkpoint import CheckpointError
 from trsvr.engine.loop import minimize, resume
 from trsvr.engine.result import Result, Status
+from trsvr.engine.stopping import Tolerance
 
-__all__ = ["minimize", "resume", "CheckpointError", "Result", "Status"]
+__all__ = ["minimize", "resume", "CheckpointError", "Result", "Status", "Tolerance"]

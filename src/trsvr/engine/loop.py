@@ -23,7 +23,7 @@ from trsvr.engine.plan import Plan, checked_start, plan_from, refuse_another_run
 from trsvr.engine.progress import Progress
 from trsvr.engine.result import Result, Status
 from trsvr.engine.signals import Stop
-from trsvr.engine.stopping import GradientTest, Limits, why_it_stands_still
+from trsvr.engine.stopping import GradientTest, Limits, Tolerance, why_it_stands_still
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
@@ -180,7 +180,7 @@ def minimize(
     max_epochs: int | None = 100,
     max_passes: float | None = None,
     max_seconds: float | None = None,
-    tol: float | str | None = "auto",
+    tol: float | str | Tolerance | None = "auto",
     seed: int = 0,
     callback: Callable[..., None] | None = None,
     progress: bool = False,
@@ -202,8 +202,9 @@ def minimize(
         Starting point; default zeros.
     max_epochs, max_passes, max_seconds : optional
         Limits, looked at after every epoch (the time also within one). None is no limit.
-    tol : float, "auto" or None
+    tol : float, "auto", Tolerance or None
         A number: stop when ‖∇f‖∞ ≤ tol. "auto": when ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞, or at the rounding floor. None: never.
+        `trsvr.engine.Tolerance` bounds the gradient and the decrease that is left.
         Methods without a reference point are charged for the full gradients that this takes.
     seed : int
         Same seed, same rows, same result.
@@ -426,13 +427,14 @@ def _run(plan: Plan, watchers: _Watchers, keeper: Keeper | None = None, content:
 
 
 # From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
-_LARGE = 2**20
+_LARGE = 2**24
+_LARGE_MATRIX = 2**20
 
 
 def _is_large(problem: Any) -> bool:
     rows = getattr(problem.kernels, "rows", ())
     entries = max((array.size for array in rows if isinstance(array, np.ndarray)), default=0)
-    return bool(max(entries * getattr(problem, "n_outputs", 1), problem.n_parameters**2) > _LARGE)
+    return bool(entries * getattr(problem, "n_outputs", 1) > _LARGE or problem.n_parameters**2 > _LARGE_MATRIX)
 
 
 @dataclass
@@ -631,6 +633,6 @@ class _Loop:
 
 def _gradient_at_zero(run: _Run, test: GradientTest) -> Vector:
     """∇f(0), the scale of the automatic tolerance; one more evaluation, not counted, unless the start is zero."""
-    if test.tol != "auto" or not run.state.x.any():
+    if not test.is_relative or not run.state.x.any():
         return run.state.gradient
     return run.problem.value_and_gradient(np.zeros_like(run.state.x))[1]

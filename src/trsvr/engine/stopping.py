@@ -62,17 +62,43 @@ class Limits:
         return max(parts) if parts else None
 
 
+@dataclass(frozen=True)
+class Tolerance:
+    """A small gradient and, at the same time, little left to gain.
+
+    Attributes
+    ----------
+    gradient : float
+        ‖∇f‖∞ must not exceed this.
+    decrease : float
+        Nor the decrease of f that the solver still expects, where it knows one, this part of |f|.
+    smallest_value : float
+        What |f| counts as at least: f itself may go to zero.
+    relative : bool
+        Whether ``gradient`` is a part of ‖∇f(0)‖∞.
+    """
+
+    gradient: float
+    decrease: float
+    smallest_value: float = 0.0
+    relative: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("gradient", "decrease", "smallest_value"):
+            _check.positive(f"tol's {name}", getattr(self, name), zero=True)
+
+
 class GradientTest:
     """Converged, at the rounding floor, diverged, or neither.
 
     A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease of f below 1e-12 |f| where
-    the solver knows one (½ gᵀP⁻¹g), else ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. None never stops.
+    the solver knows one (½ gᵀP⁻¹g), else ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. A `Tolerance` asks for both. None never stops.
     """
 
     def __init__(self, tol: Any) -> None:
         if isinstance(tol, str) and tol != "auto":
             raise ValueError(f"tol must be a number >= 0, 'auto' or None, got {tol!r}")
-        if tol is not None and tol != "auto":
+        if not (tol is None or tol == "auto" or isinstance(tol, Tolerance)):
             tol = _check.positive("tol", tol, zero=True)
         self.tol = tol
         self.threshold = 0.0
@@ -108,12 +134,20 @@ class GradientTest:
         """Whether full gradients are taken for the sake of this test."""
         return self.tol is not None
 
+    @property
+    def is_relative(self) -> bool:
+        """Whether the gradient at zero is its scale."""
+        return self.tol.relative if isinstance(self.tol, Tolerance) else self.tol == "auto"
+
     def start(self, gradient: Vector, gradient_at_zero: Vector) -> None:
         """Fix the scales."""
         self._first_norm_sq = dot(gradient, gradient)
-        self.scale = float(max(np.abs(gradient).max(initial=0.0), np.abs(gradient_at_zero).max(initial=0.0)))
+        at_zero = float(np.abs(gradient_at_zero).max(initial=0.0))
+        self.scale = float(max(np.abs(gradient).max(initial=0.0), at_zero))
         if self.tol == "auto":
-            self.threshold = _AUTO_RELATIVE * float(np.abs(gradient_at_zero).max(initial=0.0))
+            self.threshold = _AUTO_RELATIVE * at_zero
+        elif isinstance(self.tol, Tolerance):
+            self.threshold = self.tol.gradient * (at_zero if self.tol.relative else 1.0)
         elif self.tol is not None:
             self.threshold = float(self.tol)
 
@@ -132,13 +166,18 @@ class GradientTest:
         if self.tol == "auto" and "expected_decrease" in known and math.isfinite(value):
             if largest == 0.0 or known["expected_decrease"] <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
                 return Status.CONVERGED
-        elif largest <= self.threshold:
+        elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, known)):
             return Status.CONVERGED
         if "at_floor" in known:  # a solver that refuses steps knows best why a value stands still
             return Status.ROUNDING_FLOOR if known["at_floor"] else None
         if self._stands_still(value, largest):
             return Status.ROUNDING_FLOOR
         return None
+
+    def _little_left(self, value: float, known: Mapping[str, float]) -> bool:
+        if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
+            return True
+        return known.get("expected_decrease", 0.0) <= self.tol.decrease * max(abs(value), self.tol.smallest_value)
 
     def _stands_still(self, value: float, largest: float) -> bool:
         self._values.append(value)

@@ -26,12 +26,12 @@ class Point(NamedTuple):
 def is_better(before: Point, after: Point) -> bool:
     """Whether f fell from one point to the other.
 
-    Without function values: by the trapezoid rule, ½ (∇f + ∇f⁺)ᵀ(x⁺ − x) < 0, which is exact for quadratics. Where the
-    values agree in nearly all digits the smaller gradient is better, in the norm P⁻¹.
+    Without function values, and where they agree in nearly all digits: by the trapezoid rule,
+    ½ (∇f + ∇f⁺)ᵀ(x⁺ − x) < 0, which is exact for quadratics and keeps its digits near a minimiser. There a gradient
+    that is smaller in P⁻¹ is welcome too.
     """
-    if math.isnan(after.value):
-        return dot(before.gradient + after.gradient, after.x - before.x) < 0.0
     fell = before.value - after.value
-    if abs(fell) <= _SAME * _EPSILON * abs(before.value):
-        return after.decrease < before.decrease
+    if math.isnan(after.value) or abs(fell) <= _SAME * _EPSILON * abs(before.value):
+        along = dot(before.gradient + after.gradient, after.x - before.x)
+        return along < 0.0 or (not math.isnan(after.value) and after.decrease < before.decrease)
     return fell > 0.0

@@ -133,8 +133,9 @@ class DenseNorm:
         # Where the penalty bends down, P takes its size: a step along such a coordinate is then of the right scale.
         shift = np.maximum(np.abs(penalty), max(floor, np.finfo(float).tiny))
         matrix = losses.copy()
+        on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         while True:
-            matrix[np.diag_indices_from(matrix)] = np.diagonal(losses) + shift
+            on_diagonal[:] = np.diagonal(losses) + shift
             factor, failed = lapack.dpotrf(matrix, lower=True)
             if not failed:
                 break

@@ -28,21 +28,6 @@ _NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
 _ITERATION_LIMIT = int(Exit.ITERATION_LIMIT)
 
 
-@record
-class CGWork(NamedTuple):
-    """The vectors of a conjugate-gradient run; ``step`` has the answer."""
-
-    step: Vector
-    residual: Vector
-    direction: Vector
-    curved: Vector  # H · direction
-
-    @classmethod
-    def of_size(cls, d: int) -> CGWork:
-        """New vectors of length d."""
-        return cls(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d))
-
-
 @kernel()
 def _begin(gradient: Vector, step: Vector, residual: Vector, direction: Vector) -> None:
     for j in range(gradient.size):
@@ -76,6 +61,39 @@ def _turn(beta: float, residual: Vector, direction: Vector) -> None:
         direction[j] = beta * direction[j] - residual[j]
 
 
+@record
+class CGWork(NamedTuple):
+    """The vectors of a conjugate-gradient run; ``step`` has the answer."""
+
+    step: Vector
+    residual: Vector
+    direction: Vector
+    curved: Vector  # H · direction
+
+    @classmethod
+    def of_size(cls, d: int) -> CGWork:
+        """New vectors of length d."""
+        return cls(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d))
+
+    def begin(self, gradient: Vector) -> float:
+        """From p = 0: residual ḡ, direction −ḡ; returns ‖ḡ‖²."""
+        _begin(gradient, self.step, self.residual, self.direction)
+        return dot(gradient, gradient)
+
+    def advance(self, length: float) -> tuple[float, float, float, float, float]:
+        """Move step and residual along the direction; returns rᵀr, zᵀz, zᵀr, zᵀd and rᵀd of r, z and d."""
+        return _advance(length, self.direction, self.curved, self.step, self.residual)
+
+    def end(self, length: float) -> None:
+        """The last move, after which no inner product is wanted."""
+        add_scaled(length, self.direction, self.step)
+        add_scaled(length, self.curved, self.residual)
+
+    def turn(self, beta: float) -> None:
+        """The next direction: β times the old one minus the residual."""
+        _turn(beta, self.residual, self.direction)
+
+
 @jitable
 def _length_to_boundary(zz: float, zd: float, dd: float, radius: float) -> float:
     """τ ≥ 0 with ‖z + τd‖ = radius, in the form that does not cancel for zᵀd ≥ 0."""
@@ -103,8 +121,9 @@ def steihaug_cg(
     max_iterations : int
         Products at most.
     work : CGWork
-        ``work.step`` receives p. ``work.residual`` receives ḡ + Hp, at the boundary too: so H p is known without
-        another product, and m(p) = ½ pᵀ(ḡ + residual).
+        The vectors (any object with the members of `CGWork`, so that they may be tensors). ``work.step`` receives p.
+        ``work.residual`` receives ḡ + Hp, at the boundary too: so H p is known without another product, and
+        m(p) = ½ pᵀ(ḡ + residual).
 
     Returns
     -------
@@ -118,27 +137,23 @@ def steihaug_cg(
     drift, and the step would leave the region. A product that is NaN counts as negative curvature: the step stays in
     the region, and the solver sees at its next full gradient what happened.
     """
-    step, residual, direction, product = work.step, work.residual, work.direction, work.curved
-    _begin(gradient, step, residual, direction)
-    rr = dot(gradient, gradient)
+    rr = work.begin(gradient)
     if math.sqrt(rr) <= tolerance:
         return _TOLERANCE, 0
     zz, zd, dd = 0.0, 0.0, rr
     for iteration in range(1, max_iterations + 1):
-        curvature = hessian.product(direction, dd, product)
+        curvature = hessian.product(work.direction, dd, work.curved)
         falls_forever = not curvature > 0.0
         length = 0.0 if falls_forever else rr / curvature
         if falls_forever or zz + length * (2.0 * zd + length * dd) >= radius * radius:
-            length = _length_to_boundary(zz, zd, dd, radius)
-            add_scaled(length, direction, step)
-            add_scaled(length, product, residual)
+            work.end(_length_to_boundary(zz, zd, dd, radius))
             return (_BOUNDARY if curvature >= 0.0 else _NEGATIVE_CURVATURE), iteration
         rr_before = rr
-        rr, zz, zr, zd, rd = _advance(length, direction, product, step, residual)
+        rr, zz, zr, zd, rd = work.advance(length)
         if math.sqrt(rr) <= tolerance:
             return _TOLERANCE, iteration
         beta = rr / rr_before
-        _turn(beta, residual, direction)
+        work.turn(beta)
         zd = beta * zd - zr
         dd = rr - 2.0 * beta * rd + beta * beta * dd
     return _ITERATION_LIMIT, max_iterations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._compile import compiled_for
+from trsvr._compile import compiled_for, kernel
 from trsvr._vectors import Vector, dot
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.margins import MarginKernels, Sample
@@ -45,6 +45,14 @@ def _penalty_curvatures(kernels: Any, x: Vector, out: Vector) -> None:
 
 def _raise_weights(kernels: Any, margins: Vector, weights: Vector) -> None:
     kernels.raise_weights(margins, weights)
+
+
+@kernel()
+def _mirror(matrix: Matrix) -> None:
+    """Copy the upper half to the lower one."""
+    for j in range(matrix.shape[0]):
+        for k in range(j):
+            matrix[j, k] = matrix[k, j]
 
 
 class SampledMatrix:
@@ -82,8 +90,9 @@ class SampledMatrix:
             return int(totals.sum())
 
         taken = self._passes.sums(GramSum(sample, weights, norms, offsets, d), self.kernels, use)
-        upper = flat.reshape(d, d)
-        return np.triu(upper) + np.triu(upper, 1).T, taken
+        matrix = flat.reshape(d, d)
+        _mirror(matrix)
+        return matrix, taken
 
     def warm_up(self) -> None:
         """Compile (or load) it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from trsvr import _check
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
-from trsvr.problems.margins import SCRATCH, Indices, MarginKernels
+from trsvr.problems.margins import Indices, MarginKernels
 from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
@@ -66,6 +67,9 @@ class LinearModel:
     sample_weight : array of length N, optional
         Row i counts N w_i / Σw times. Rows of weight zero are left out, also from N; a whole weight k equals the row
         repeated k times.
+    classes : array, optional
+        All labels there are, in ascending order, where y may lack some of them (a part of larger data, say); default:
+        those in y.
 
     Attributes
     ----------
@@ -85,6 +89,7 @@ class LinearModel:
         regularizer: Any = None,
         intercept: bool = False,
         sample_weight: Any = None,
+        classes: Any = None,
     ) -> None:
         loss = Logistic() if loss is None else loss
         regularizer = L2() if regularizer is None else regularizer
@@ -92,7 +97,7 @@ class LinearModel:
         rows, n_rows, columns = as_rows(X)
         if n_rows == 0 or columns == 0:
             raise ValueError(f"X must have at least one row and one column, got shape {(n_rows, columns)}")
-        labels, self.classes = _labels(y, n_rows, labels_of(loss))
+        labels, self.classes = _labels(y, n_rows, labels_of(loss), classes)
         weights, self._chosen = _weights(sample_weight, n_rows)
         self._build(rows, n_rows, columns, labels, weights, loss, regularizer, bool(intercept))
         self._scan()
@@ -146,8 +151,8 @@ class LinearModel:
         #: numbers that X stores
         self.n_entries = entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
         bounds = piece_bounds(rows, n_rows, self.n_parameters, self.n_outputs)
-        # Room for a block of rows, or for two rows' outputs, lies behind each vector.
-        length = self.n_parameters + (SCRATCH if self.n_outputs == 1 else 2 * self.n_outputs)
+        # Room for a block of rows lies behind each vector.
+        length = self.n_parameters + self.kernels.pass_room()
         self.passes = Passes(Runs.of_pieces(bounds), length, entries * self.n_outputs)
 
     def _scan(self) -> None:
@@ -231,6 +236,14 @@ class LinearModel:
         batch = _check.row_indices(indices, self.n_samples)
         return batch if self._chosen is None else self._chosen[batch]
 
+    def with_regularizer(self, regularizer: Any) -> LinearModel:
+        """The same rows under another regulariser; nothing is copied and nothing is looked at again."""
+        self._check_formulas(self.loss, regularizer)
+        other = copy.copy(self)
+        other.regularizer = regularizer
+        other.kernels = self.kernels._replace(regularizer=regularizer)
+        return other
+
     def gather(self, indices: Indices) -> LinearModel:
         """The same problem restricted to those rows, copied. Weights keep their scale."""
         chosen = self.rows_of(indices)
@@ -306,7 +319,7 @@ def _check_regularizer(regularizer: Any) -> None:
         _check.positive("regularizer a", regularizer.a, zero=True)
 
 
-def _labels(y: Any, n_rows: int, kind: str) -> tuple[Vector, NDArray[Any] | None]:
+def _labels(y: Any, n_rows: int, kind: str, known: Any = None) -> tuple[Vector, NDArray[Any] | None]:
     """Labels as the kernels want them, and the user's own where they are classes."""
     array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -326,6 +339,8 @@ def _labels(y: Any, n_rows: int, kind: str) -> tuple[Vector, NDArray[Any] | None
             raise ValueError(f"y must be numbers for this loss, got dtype {array.dtype}") from None
         _check.finite("y", numbers)
         return numbers, None
+    if known is not None:
+        return _places(array, np.asarray(known), kind)
     if kind == "two classes" and array.dtype.kind in "buif":
         # Two numbers are the usual case, and two comparisons are many times cheaper than sorting.
         low, high = array.min(), array.max()
@@ -347,6 +362,25 @@ def _labels(y: Any, n_rows: int, kind: str) -> tuple[Vector, NDArray[Any] | None
             )
         return places.astype(np.float64) * 2.0 - 1.0, classes
     return places.astype(np.float64), classes
+
+
+def _places(array: NDArray[Any], classes: NDArray[Any], kind: str) -> tuple[Vector, NDArray[Any]]:
+    """Labels as the kernels want them, among classes that are known beforehand."""
+    if classes.ndim != 1 or classes.size < 2 or not bool((classes[:-1] < classes[1:]).all()):
+        raise ValueError(f"classes must be two or more labels in ascending order, got {classes.tolist()}")
+    if kind == "two classes" and classes.size > 2:
+        raise ValueError(f"classes must be exactly two labels for this loss, got {classes.size}")
+    counted = array.dtype.kind in "biu" and bool((classes == np.arange(classes.size)).all())
+    if counted and array.min() >= 0 and array.max() < classes.size:
+        places = array  # the labels are their own places: no need to search
+        strange: NDArray[Any] = _NOTHING
+    else:
+        places = np.searchsorted(classes, array)
+        strange = np.flatnonzero(classes.take(places, mode="clip") != array)
+    if strange.size:
+        raise ValueError(f"y must contain only labels of classes, got {array[strange[0]]!r} at position {strange[0]}")
+    labels = places.astype(np.float64)
+    return (labels * 2.0 - 1.0 if kind == "two classes" else labels), classes
 
 
 def _weights(sample_weight: Any, n_rows: int) -> tuple[Vector, Indices | None]:

@@ -135,11 +135,15 @@ class Softmax(NamedTuple):
         """Multiply ``directions`` by the curvature, in place; ``margins`` is overwritten."""
         self.value_and_slopes(margins, label)
         margins[int(label)] += 1.0
+        self.probability_product(margins, directions)
+
+    def probability_product(self, probabilities: Vector, directions: Vector) -> None:
+        """The same from the probabilities p."""
         mean = 0.0
-        for k in range(margins.size):
-            mean += margins[k] * directions[k]
-        for k in range(margins.size):
-            directions[k] = margins[k] * (directions[k] - mean)
+        for k in range(probabilities.size):
+            mean += probabilities[k] * directions[k]
+        for k in range(probabilities.size):
+            directions[k] = probabilities[k] * (directions[k] - mean)
 
 
 MarginLoss = Logistic | SquaredHinge | Squared | PseudoHuber

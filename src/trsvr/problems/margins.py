@@ -111,6 +111,10 @@ class MarginKernels(NamedTuple):
         """Numbers that ``margins`` must hold for a batch of this size: z and the slope of each row."""
         return 2 * batch_size
 
+    def pass_room(self) -> int:
+        """Numbers that ``scratch`` must hold in a pass over all rows."""
+        return SCRATCH
+
     def margin(self, i: int, x: Vector) -> float:
         """z_i at x."""
         z = self.rows.dot(i, x)

@@ -18,7 +18,7 @@ from trsvr.problems.linear import LinearModel, add_penalty_product
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import DiagonalSum, ProductSum, add_parts
+from trsvr.problems.passes import DiagonalSum, KeptProductSum, add_parts
 
 
 class OutputView:
@@ -29,7 +29,7 @@ class OutputView:
         assert isinstance(kernels, OutputKernels)
         self.problem, self.kernels = problem, kernels
         self.n_rows, self.d, self.outputs = kernels.labels.size, problem.n_parameters, kernels.classes
-        self.x = np.zeros(self.d)
+        self._probabilities = np.zeros((self.n_rows, self.outputs))
         # One output at a time, for what needs only the rows.
         self._rows = MarginKernels(
             kernels.rows,
@@ -45,31 +45,26 @@ class OutputView:
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
-        self.x = x.copy()
         self._weights = None
-        return self.problem.value_and_gradient(x)
+        return self.problem.value_and_gradient(x, self._probabilities.ravel())
 
-    def record(self) -> dict[str, Vector]:
-        """What the view knows, for a checkpoint: its point, from which the rest follows."""
-        return {"x": self.x}
+    def record(self) -> dict[str, NDArray[np.float64]]:
+        """What the view knows, for a checkpoint."""
+        return {"probabilities": self._probabilities}
 
-    def restore(self, record: dict[str, Vector]) -> None:
+    def restore(self, record: dict[str, NDArray[np.float64]]) -> None:
         """Take over such a record."""
-        if record["x"].shape != self.x.shape:
-            raise ValueError(f"x must have {self.d} numbers, got shape {record['x'].shape}")
-        self.x, self._weights = record["x"].copy(), None
+        if record["probabilities"].shape != self._probabilities.shape:
+            raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
+        self._probabilities, self._weights = record["probabilities"].copy(), None
 
     def _curvatures(self) -> NDArray[np.float64]:
         """π_k (1 − π_k) of every row, weighted; an array for each output."""
         if self._weights is None:
-            margins = self.problem.decision(self.x).T.copy()
-            margins -= margins.max(axis=0)
-            np.exp(margins, out=margins)
-            margins /= margins.sum(axis=0)
-            margins *= 1.0 - margins
+            known = self._probabilities.T
+            self._weights = np.ascontiguousarray(known * (1.0 - known))
             if self.kernels.weights.size:
-                margins *= self.kernels.weights
-            self._weights = margins
+                self._weights *= self.kernels.weights
         return self._weights
 
     def total_weight(self) -> float:
@@ -101,7 +96,7 @@ class OutputView:
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(ProductSum(self.x, v), self.kernels, self.d)
+        return self._mean(KeptProductSum(self._probabilities, v), self.kernels, self.d)
 
     def _mean(self, task: Any, over: Any, length: int) -> Vector:
         out = np.empty(length)
@@ -114,7 +109,8 @@ class OutputView:
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
-        self.problem.warm_up(products=True)
+        self.problem.warm_up()
+        self.problem.passes.warm_up(KeptProductSum(np.zeros((1, self.outputs)), np.zeros(self.d)), self.kernels)
         if dense:
             self._gram.warm_up()
         else:

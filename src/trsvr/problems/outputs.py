@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from trsvr._compile import record
 from trsvr._vectors import copy_into, dot, scale_by
 from trsvr.problems.margins import _AHEAD, Indices, check_room
-from trsvr.problems.rows import Vector
+from trsvr.problems.rows import BLOCK, Vector
 
 
 @record
@@ -58,29 +58,105 @@ class OutputKernels(NamedTuple):
 
     # ----------------------------------------------------------------------------- all rows, in pieces
 
+    def pass_room(self) -> int:
+        """Numbers that ``scratch`` must hold below: three matrices in the rows' order, two blocks, and one output's."""
+        return 3 * self.rows.turned_size(self.classes) + (2 * self.classes + 1) * BLOCK
+
+    def block_outputs_of(self, start: int, count: int, x: Vector, turned: Vector, one: Vector, out: Vector) -> None:
+        """The K margins of each of the rows start … start+count−1 at x."""
+        self.rows.block_outputs(start, count, x, turned, self.classes, one, out)
+        if self.intercept:
+            begin = self.columns * self.classes
+            for i in range(count):
+                for k in range(self.classes):
+                    out[i * self.classes + k] += x[begin + k]
+
+    def block_add_outer(
+        self, start: int, count: int, factors: Vector, one: Vector, turned: Vector, out: Vector
+    ) -> None:
+        """Add the outer products of (x_i, 1) and the factors of the same rows, weighted."""
+        outputs = self.classes
+        if self.weights.size > 0:
+            for i in range(count):
+                if self.weights[start + i] > 0.0:  # a row of weight zero is left out, whatever it contains
+                    mine = factors[i * outputs : (i + 1) * outputs]
+                    scale_by(self.weights[start + i], mine)
+                    self.add_row(start + i, mine, out)
+            return
+        self.rows.block_add_outputs(start, count, factors, outputs, one, turned, out)
+        if self.intercept:
+            begin = self.columns * outputs
+            for i in range(count):
+                for k in range(outputs):
+                    out[begin + k] += factors[i * outputs + k]
+
     def sum_rows(
         self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, weights: Vector, out: Vector
     ) -> float:
-        """Losses of rows begin … end−1, summed, and their gradients, added to ``out``. Keeps nothing."""
+        """Losses of rows begin … end−1, summed, and their gradients, added to ``out``.
+
+        ``margins`` keeps the K probabilities of each row, unless it is empty.
+        """
+        outputs, size = self.classes, self.rows.turned_size(self.classes)
+        at_x, sums, one = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 2 * size + BLOCK]
+        table = scratch[2 * size + BLOCK :]
+        self.rows.turn_weights(x, outputs, at_x)
+        sums[:] = 0.0
         total = 0.0
-        slopes = scratch[: self.classes]
-        for i in range(begin, end):
-            self.row_margins(i, x, slopes)
-            total += self.scale(i) * self.loss.value_and_slopes(slopes, self.labels[i])
-            scale_by(self.scale(i), slopes)
-            self.add_row(i, slopes, out)
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_outputs_of(start, count, x, at_x, one, table)
+            for i in range(count):
+                slopes = table[i * outputs : (i + 1) * outputs]
+                value = self.loss.value_and_slopes(slopes, self.labels[start + i])
+                if margins.size > 0:
+                    mine = margins[(start + i) * outputs : (start + i + 1) * outputs]
+                    copy_into(slopes, mine)
+                    mine[int(self.labels[start + i])] += 1.0
+                if self.scale(start + i) > 0.0:
+                    total += self.scale(start + i) * value
+            self.block_add_outer(start, count, table, one, sums, out)
+        self.rows.add_turned(sums, outputs, out)
         return total
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """Hessians of the losses of rows begin … end−1 at x, times v, added to ``out``."""
-        margins = scratch[: self.classes]
-        directions = scratch[self.classes : 2 * self.classes]
-        for i in range(begin, end):
-            self.row_margins(i, x, margins)
-            self.row_margins(i, v, directions)
-            self.loss.curvature_product(margins, self.labels[i], directions)
-            scale_by(self.scale(i), directions)
-            self.add_row(i, directions, out)
+        outputs, size = self.classes, self.rows.turned_size(self.classes)
+        at_x, at_v, sums = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 3 * size]
+        one, tables = scratch[3 * size : 3 * size + BLOCK], scratch[3 * size + BLOCK :]
+        margins, directions = tables[: BLOCK * outputs], tables[BLOCK * outputs :]
+        self.rows.turn_weights(x, outputs, at_x)
+        self.rows.turn_weights(v, outputs, at_v)
+        sums[:] = 0.0
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_outputs_of(start, count, x, at_x, one, margins)
+            self.block_outputs_of(start, count, v, at_v, one, directions)
+            for i in range(count):
+                mine = slice(i * outputs, (i + 1) * outputs)
+                self.loss.curvature_product(margins[mine], self.labels[start + i], directions[mine])
+            self.block_add_outer(start, count, directions, one, sums, out)
+        self.rows.add_turned(sums, outputs, out)
+
+    def sum_kept_products(
+        self, probabilities: Any, v: Vector, begin: int, end: int, scratch: Vector, out: Vector
+    ) -> None:
+        """The same from probabilities that are known."""
+        outputs, size = self.classes, self.rows.turned_size(self.classes)
+        at_v, sums, one = scratch[:size], scratch[size : 2 * size], scratch[2 * size : 2 * size + BLOCK]
+        directions = scratch[2 * size + BLOCK :]
+        self.rows.turn_weights(v, outputs, at_v)
+        sums[:] = 0.0
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_outputs_of(start, count, v, at_v, one, directions)
+            for i in range(count):
+                self.loss.probability_product(probabilities[start + i], directions[i * outputs : (i + 1) * outputs])
+            self.block_add_outer(start, count, directions, one, sums, out)
+        self.rows.add_turned(sums, outputs, out)
 
     def add_penalty(self, x: Vector, out: Vector) -> float:
         """r(W), returned, and its gradient, added to ``out``."""

@@ -90,6 +90,20 @@ class WeightedSum(NamedTuple):
 
 
 @record
+class KeptProductSum(NamedTuple):
+    """Hessians of a softmax loss, from known probabilities, times v."""
+
+    probabilities: Matrix
+    v: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        d = self.v.size
+        kernels.sum_kept_products(self.probabilities, self.v, begin, end, part[d:], part[:d])
+        return 0.0
+
+
+@record
 class DiagonalSum(NamedTuple):
     """Diagonals of the losses' Hessians, from kept curvatures."""
 

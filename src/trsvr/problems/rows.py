@@ -173,6 +173,44 @@ class DenseRows(NamedTuple):
         for j in range(row.size):
             out[j] += factor * row[j] * row[j]
 
+    def turned_size(self, outputs: int) -> int:
+        """Room for the weights of several outputs in the order that suits these rows: an output after the other."""
+        return self.values.shape[1] * outputs
+
+    def turn_weights(self, w: Vector, outputs: int, turned: Vector) -> None:
+        """Put the p × K matrix ``w`` into that order."""
+        columns = self.values.shape[1]
+        for j in range(columns):
+            for k in range(outputs):
+                turned[k * columns + j] = w[j * outputs + k]
+
+    def add_turned(self, turned: Vector, outputs: int, out: Vector) -> None:
+        """Add what lies in that order to the p × K matrix ``out``."""
+        columns = self.values.shape[1]
+        for j in range(columns):
+            for k in range(outputs):
+                out[j * outputs + k] += turned[k * columns + j]
+
+    def block_outputs(
+        self, start: int, count: int, w: Vector, turned: Vector, outputs: int, one: Vector, out: Vector
+    ) -> None:
+        """Rows start … start+count−1 times the p × K matrix, K numbers a row in ``out``."""
+        columns = self.values.shape[1]
+        for k in range(outputs):
+            _dense_block_dots(self.values, start, count, self.ahead(), turned[k * columns : (k + 1) * columns], one)
+            for i in range(count):
+                out[i * outputs + k] = one[i]
+
+    def block_add_outputs(
+        self, start: int, count: int, factors: Vector, outputs: int, one: Vector, turned: Vector, out: Vector
+    ) -> None:
+        """Add the outer products of the same rows and their K factors to ``turned``."""
+        columns = self.values.shape[1]
+        for k in range(outputs):
+            for i in range(count):
+                one[i] = factors[i * outputs + k]
+            _dense_block_add(self.values, start, count, one, turned[k * columns : (k + 1) * columns])
+
     def dots(self, i: int, w: Vector, out: Vector) -> None:
         """Add row i times the p × K matrix ``w`` to the K entries of ``out``."""
         row = self.values[i]
@@ -280,6 +318,32 @@ class SparseRows(NamedTuple):
         """Add ``factor`` times the squares of row i to ``out``."""
         for k in range(self.indptr[i], self.indptr[i + 1]):
             out[self.indices[k]] += factor * self.data[k] * self.data[k]
+
+    def turned_size(self, outputs: int) -> int:
+        """The K weights of a column, side by side, suit these rows as they are."""
+        return 0
+
+    def turn_weights(self, w: Vector, outputs: int, turned: Vector) -> None:
+        """Nothing to do."""
+
+    def add_turned(self, turned: Vector, outputs: int, out: Vector) -> None:
+        """Nothing to do."""
+
+    def block_outputs(
+        self, start: int, count: int, w: Vector, turned: Vector, outputs: int, one: Vector, out: Vector
+    ) -> None:
+        """Rows start … start+count−1 times the p × K matrix ``w``, K numbers a row in ``out``."""
+        for i in range(count):
+            sums = out[i * outputs : (i + 1) * outputs]
+            sums[:] = 0.0
+            self.dots(start + i, w, sums)
+
+    def block_add_outputs(
+        self, start: int, count: int, factors: Vector, outputs: int, one: Vector, turned: Vector, out: Vector
+    ) -> None:
+        """Add the outer products of the same rows and their K factors to ``out``."""
+        for i in range(count):
+            self.add_outer(start + i, factors[i * outputs : (i + 1) * outputs], out)
 
     def dots(self, i: int, w: Vector, out: Vector) -> None:
         """Add row i times the p × K matrix ``w`` to the K entries of ``out``."""

@@ -122,6 +122,19 @@ class _Work:
             self.directions, self.images = directions, images
 
 
+class _Draws:
+    """The epoch's random numbers, made when they are first asked for: many epochs need none."""
+
+    def __init__(self, rows: EpochRows) -> None:
+        self._rows = rows
+        self._generator: np.random.Generator | None = None
+
+    def __call__(self) -> np.random.Generator:
+        if self._generator is None:
+            self._generator = self._rows.random()
+        return self._generator
+
+
 @dataclass(frozen=True)
 class AdaptiveTRSVR:
     """The rules; `trsvr.TRSVR` is its public face.
@@ -187,7 +200,8 @@ class AdaptiveTRSVR:
             x=x,
             memory=NoMemory(),
             scalars={
-                "alpha": 1.0 if kind == "dense" else _UNBOUNDED,
+                # Only where P is near H does α = 1 stand for a Newton step.
+                "alpha": 1.0 if kind == "dense" and _shape(problem)[1] == 1 else _UNBOUNDED,
                 "batch_size": float(batch),
                 "curvature_rows": float(rows),
                 "contraction": 0.0,
@@ -208,7 +222,7 @@ class AdaptiveTRSVR:
     def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
         """Norm, first step, inner steps; `judge` sees what they were worth."""
         work: _Work = state.work
-        random = rows.random()
+        random = _Draws(rows)
         if not work.before:
             work.swap_views()  # the evaluation at the starting point is the first reference
         report = EpochReport(alpha=state.scalars["alpha"])
@@ -240,7 +254,7 @@ class AdaptiveTRSVR:
         report.cg_iterations = float(taken.products)
         return report
 
-    def _measure(self, problem: FiniteSum, state: State, report: EpochReport, random: np.random.Generator) -> None:
+    def _measure(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws) -> None:
         """P and H at the reference."""
         work: _Work = state.work
         view = work.here
@@ -279,9 +293,7 @@ class AdaptiveTRSVR:
             work.exact = several or (still and (work.exact or state.scalars["contraction"] > _POOR))
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
 
-    def _sample(
-        self, problem: FiniteSum, state: State, report: EpochReport, random: np.random.Generator, moved: float
-    ) -> None:
+    def _sample(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws, moved: float) -> None:
         """The sampled matrices of P, unless the old ones will do."""
         work: _Work = state.work
         d, outputs = _shape(problem)
@@ -291,7 +303,7 @@ class AdaptiveTRSVR:
         if work.losses is not None and work.averaged and still and state.scalars["contraction"] <= _HELPFUL:
             return
         rows = int(min(state.scalars["curvature_rows"], 1e15))
-        sampled, taken = work.here.matrix(rows, random) if outputs == 1 else work.here.matrices(rows, random)
+        sampled, taken = work.here.matrix(rows, random()) if outputs == 1 else work.here.matrices(rows, random())
         report.gradient_evaluations += taken * d // 4
         report.curvature_rows = work.rows = taken // outputs
         if work.losses is not None and work.averaged and still:
@@ -326,7 +338,7 @@ class AdaptiveTRSVR:
         reference: Vector,
         gradient: Vector,
         report: EpochReport,
-        random: np.random.Generator,
+        random: _Draws,
     ) -> None:
         work: _Work = state.work
         view = work.here
@@ -337,7 +349,7 @@ class AdaptiveTRSVR:
             return
         slopes = view.penalty_slopes(reference)
         for s in range(1, most):
-            first, second, drawn = view.changes(state.x, batch, random, not automatic)
+            first, second, drawn = view.changes(state.x, batch, random(), not automatic)
             report.gradient_evaluations += 2 * drawn
             report.batch_size = drawn
             estimate = gradient + 0.5 * (first + second) + (view.penalty_slopes(state.x) - slopes)
@@ -440,8 +452,9 @@ def _shape(problem: Any) -> tuple[int, int]:
 
 
 def _first_rows(n: int, d: int) -> int:
-    """Rows of the first curvature sample."""
-    return min(n, int(np.clip(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d, _MOST_ROWS_PER_COLUMN * d)))
+    """Rows of the first curvature sample; if it would be much of the data, all of them."""
+    rows = int(np.clip(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d, _MOST_ROWS_PER_COLUMN * d))
+    return rows if 3 * rows < n else n
 
 
 def _matrix_pays(problem: Any) -> bool:

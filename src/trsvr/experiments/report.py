@@ -1,0 +1,215 @@
+"""``report.md`` and ``report.html``: the same content for a terminal and for a browser.
+
+The page is one file: style, script and all curves are inside, and it asks the network for nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trsvr.datasets.libsvm import written_beside
+from trsvr.experiments import figures
+from trsvr.experiments.contents import document, settings_text
+from trsvr.experiments.document import Bullets, Document, Figure, Heading, Paragraph, Table
+from trsvr.experiments.results import AXES, HEIGHTS, Results, Run, StudyResults, SubjectResults, read
+
+_DIGITS = 5
+
+
+def write(folder: Path) -> list[Path]:
+    """Read the results of a folder, draw the figures, write both reports; returns the files."""
+    results = read(folder)
+    drawn = figures.draw_all(results, folder / "figures")
+    made = document(results)
+    written = []
+    for name, text in (("report.md", markdown(made)), ("report.html", page(made, results, folder / "figures"))):
+        with written_beside(folder / name) as beside:
+            beside.write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return [*written, *drawn]
+
+
+# --------------------------------------------------------------------------------------------------------- Markdown
+
+
+def markdown(made: Document) -> str:
+    """The report as Markdown."""
+    parts = [f"# {made.title}"]
+    for block in made.blocks:
+        if isinstance(block, Heading):
+            parts.append(f"{'#' * block.level} {block.text}")
+        elif isinstance(block, Paragraph):
+            parts.append(f"**{block.text}**" if block.notice else block.text)
+        elif isinstance(block, Bullets):
+            lines = "\n".join(f"- {item}" for item in block.items)
+            parts.append(f"{block.summary}:\n\n{lines}" if block.summary else lines)
+        elif isinstance(block, Table):
+            parts.append(_markdown_table(block))
+        elif block.interactive:
+            parts.append("Interactive curves are in `report.html`.")
+        else:
+            parts.append(f"![{block.caption}](figures/{block.name}.png)")
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+    rule = ["---" if place in table.words else "---:" for place in range(len(table.head))]
+    return "\n".join([line(table.head), line(rule), *map(line, table.rows)])
+
+
+# ------------------------------------------------------------------------------------------------------------- HTML
+
+
+def page(made: Document, results: Results, drawn: Path) -> str:
+    """The report as one HTML page."""
+    body = [f"<h1>{html.escape(made.title)}</h1>", _contents(made), *(_block(block, drawn) for block in made.blocks)]
+    text = _asset("page.html")
+    for mark, content in (
+        ("TITLE", html.escape(made.title)),
+        ("STYLE", _asset("page.css")),
+        ("BODY", "\n".join(body)),
+        ("CURVES", _embedded(curve_data(results))),
+        ("SCRIPT", _asset("page.js")),
+    ):
+        text = text.replace(f"<!--{mark}-->", content)
+    return text
+
+
+def _asset(name: str) -> str:
+    return (resources.files("trsvr.experiments") / "page" / name).read_text(encoding="utf-8")
+
+
+def _anchor(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _contents(made: Document) -> str:
+    links = [
+        f'<a href="#{_anchor(block.text)}">{html.escape(block.text)}</a>'
+        for block in made.blocks
+        if isinstance(block, Heading) and block.level == 2
+    ]
+    return f"<nav>{''.join(links)}</nav>"
+
+
+def _block(block: Any, drawn: Path) -> str:
+    if isinstance(block, Heading):
+        return f'<h{block.level} id="{_anchor(block.text)}">{html.escape(block.text)}</h{block.level}>'
+    if isinstance(block, Paragraph):
+        return f"<p{_class('notice' if block.notice else '')}>{html.escape(block.text)}</p>"
+    if isinstance(block, Bullets):
+        items = "".join(f"<li>{html.escape(item)}</li>" for item in block.items)
+        if block.summary:
+            return f"<details><summary>{html.escape(block.summary)}</summary><ul>{items}</ul></details>"
+        return f"<ul>{items}</ul>"
+    if isinstance(block, Table):
+        return _html_table(block)
+    if block.interactive:
+        return '<div id="explorer"></div>'
+    return _image(block, drawn)
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""
+
+
+_VERDICTS = {"reproduced": "yes", "partly reproduced": "partly", "not reproduced": "no"}
+
+
+def _html_table(table: Table) -> str:
+    def cell(kind: str, place: int, text: str) -> str:
+        classes = [] if place in table.words else ["number"]
+        if table.head[place] == "verdict" and text in _VERDICTS:
+            classes.append(_VERDICTS[text])
+        if table.head[place] == "settings":
+            classes.append("settings")
+        return f"<{kind}{_class(' '.join(classes))}>{html.escape(text)}</{kind}>"
+
+    head = "".join(cell("th", place, text) for place, text in enumerate(table.head))
+    rows = "".join(
+        f"<tr>{''.join(cell('td', place, text) for place, text in enumerate(row))}</tr>" for row in table.rows
+    )
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _image(figure: Figure, drawn: Path) -> str:
+    """Figures of the studies are the curves above; only those that are no curves are put in."""
+    path = drawn / f"{figure.name}.svg"
+    no_curves = figure.name.endswith("-profiles") or figure.name.startswith("step-size") or figure.name == "adaptive"
+    if not no_curves or not path.exists():
+        return ""
+    data = base64.b64encode(path.read_bytes()).decode()
+    caption = html.escape(figure.caption)
+    image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
+
+
+# ------------------------------------------------------------------------------------------------ data of the curves
+
+
+def curve_data(results: Results) -> dict[str, Any]:
+    """Everything that the page draws: every run of every study that has curves."""
+    return {
+        "axes": AXES,
+        "heights": HEIGHTS,
+        "studies": [_study_data(study) for study in results.studies.values() if not study.name.startswith("step-size")],
+    }
+
+
+def _study_data(study: StudyResults) -> dict[str, Any]:
+    return {
+        "name": study.name,
+        "title": study.study["title"],
+        "axis": "time" if study.study["timed"] else study.study["axes"][0],
+        "problems": [_problem_data(study, subject) for subject in study.subjects if figures.drawn_lines(subject)],
+    }
+
+
+def _problem_data(study: StudyResults, subject: SubjectResults) -> dict[str, Any]:
+    lines = figures.drawn_lines(subject)
+    return {
+        "title": subject.title,
+        "floor": {"gap": subject.floor, "gradient_norm_sq": 1e-40},
+        "lines": [
+            {
+                "label": line.shown,
+                "settings": settings_text(line),
+                # The adaptive mode is so far below the paper's methods that their differences would not be seen.
+                "hidden": line.role == "adaptive" and study.study["paper"],
+                "colour": colour,
+                "dashes": " ".join(map(str, dashes)),
+                "runs": [_run_data(run, gaps) for run, gaps in zip(line.runs, line.ys("gap"), strict=True)],
+            }
+            for line, (colour, dashes) in zip(lines, figures.styles(lines), strict=True)
+        ],
+    }
+
+
+def _run_data(run: Run, gaps: Any) -> dict[str, Any]:
+    return {
+        "seed": run.seed,
+        **{axis: _numbers(run[axis]) for axis in AXES},
+        "gap": _numbers(gaps),
+        "gradient_norm_sq": _numbers(run["gradient_norm_sq"]),
+    }
+
+
+def _numbers(values: Any) -> list[float | None]:
+    return [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None for value in values]
+
+
+def _embedded(data: Any) -> str:
+    """JSON that may stand inside a script element, whatever the names in it are."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028")

@@ -1,0 +1,473 @@
+"""What a study is: data, objective, start, budget, seeds, methods and grids, read from a TOML file and checked.
+
+A file is checked as a whole before anything runs. A message names the file and the key, such as
+``my-study.toml: problem[0].method[2].settings.alfa``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check
+from trsvr.datasets import preprocess
+from trsvr.datasets.generators import GENERATORS
+from trsvr.datasets.registry import ENTRIES
+from trsvr.solvers import BY_NAME
+
+#: Who chose a method's settings: the paper; we, for the sake of a comparison; nobody; a grid.
+ROLES = ("paper", "extra", "adaptive", "tuned")
+STARTS = ("normal", "zero")
+UNITS = ("1", "1/L_max")
+DATA_SETS = (*ENTRIES, *(name for name in GENERATORS if name not in ENTRIES))
+#: γ = NONCONVEX · λ · d makes the double well truly nonconvex.
+NONCONVEX = 10.0
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Logistic loss + (l2/2)‖w‖² + (gamma/d) Σ (w_j² − a²)².
+
+    ``gamma`` is a number, or ``gamma_over_l2_d`` gives it in units of l2·d.
+    """
+
+    l2: float = 1e-4
+    gamma: float = 0.0
+    a: float = 0.5
+    gamma_over_l2_d: float | None = None
+
+    def strength(self, n_features: int) -> float:
+        """The number γ for d columns."""
+        return self.gamma if self.gamma_over_l2_d is None else self.gamma_over_l2_d * self.l2 * n_features
+
+    def is_convex(self, n_features: int) -> bool:
+        """Whether the regulariser has no negative curvature: λ ≥ 4a²γ/d."""
+        return self.l2 >= 4.0 * self.a**2 * self.strength(n_features) / n_features
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Logarithmic steps from ``low`` to ``high``, in a unit."""
+
+    low: float
+    high: float
+    points: int
+    unit: str = "1"
+
+    def values(self, largest_smoothness: float) -> list[float]:
+        """The points; L_max is needed where they are given in its unit."""
+        scale = 1.0 / largest_smoothness if self.unit == "1/L_max" else 1.0
+        return [float(f"{scale * value:.6g}") for value in np.geomspace(self.low, self.high, self.points)]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of a table: a solver with settings.
+
+    Attributes
+    ----------
+    label : str
+        Its name in this study.
+    solver : str
+        Name of the solver, as for the command line.
+    settings : dict
+        Arguments of the solver.
+    role : str
+        One of `ROLES`.
+    group : str
+        Methods of one group are spoken of together; empty is none.
+    """
+
+    label: str
+    solver: str
+    settings: Settings = field(default_factory=dict)
+    role: str = "paper"
+    group: str = ""
+
+    def build(self) -> Any:
+        """The solver itself."""
+        return BY_NAME[self.solver](**self.settings)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One data set of a study, with the methods that run on it.
+
+    Attributes
+    ----------
+    data : str
+        Name of a data set; with ``file`` any name.
+    methods : tuple of Method
+    preprocess : str
+        As for `trsvr.datasets.load`.
+    parameters : dict
+        Arguments of a generator.
+    rows : int or None
+        At most so many rows, drawn once without replacement.
+    file : str or None
+        A LIBSVM file of the user's own.
+    """
+
+    data: str
+    methods: tuple[Method, ...]
+    preprocess: str = "default"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    rows: int | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A whole study.
+
+    Attributes
+    ----------
+    name, title, about : str
+        What it is called, its heading, and what it is for.
+    problems : tuple of Problem
+    objective : Objective
+    start : str
+        "normal": standard normal entries from the run's seed; "zero".
+    epochs, passes
+        The budget of a run; None is no limit, at least one is given.
+    seeds : int
+        Runs of each method, with seeds 0, 1, …
+    timed : bool
+        Whether its subject is time: its jobs then run alone, one after the other, on one thread.
+    grids : dict
+        For each label the parameters to tune, and between which values; the same number of points for every method.
+    paper : bool
+        Whether it is a study of the paper.
+    axes : tuple of str
+        Columns that its figures are drawn against.
+    quick : dict
+        What ``--quick`` changes: epochs, passes, seeds, rows (at most so many rows, drawn once).
+    """
+
+    name: str
+    title: str
+    problems: tuple[Problem, ...]
+    objective: Objective = Objective()
+    about: str = ""
+    start: str = "normal"
+    epochs: int | None = None
+    passes: float | None = None
+    seeds: int = 5
+    timed: bool = False
+    grids: dict[str, dict[str, Grid]] = field(default_factory=dict)
+    paper: bool = False
+    axes: tuple[str, ...] = ("epoch", "passes")
+    quick: dict[str, Any] = field(default_factory=dict)
+
+    def quickly(self) -> Study:
+        """The same with the small budget of ``--quick``."""
+        smaller = {key: self.quick[key] for key in ("epochs", "passes", "seeds") if key in self.quick}
+        rows = self.quick.get("rows")
+        problems = self.problems if rows is None else tuple(replace(problem, rows=rows) for problem in self.problems)
+        return replace(self, problems=problems, **smaller)
+
+    def nonconvex(self) -> Study:
+        """The truly nonconvex variant: γ = 10·λ·d."""
+        return replace(
+            self,
+            name=f"{self.name}-nonconvex",
+            title=f"{self.title}, truly nonconvex: γ = {NONCONVEX:g}·λ·d",
+            objective=replace(self.objective, gamma_over_l2_d=NONCONVEX),
+        )
+
+    def only(self, wanted: Iterable[str]) -> Study:
+        """Restricted to data sets and methods of these names (of any of a kind, where none of that kind is named)."""
+        names = set(wanted)
+        data = names & {problem.data for problem in self.problems}
+        labels = names & {method.label for problem in self.problems for method in problem.methods}
+        chosen = [
+            replace(problem, methods=tuple(m for m in problem.methods if not labels or m.label in labels))
+            for problem in self.problems
+            if not data or problem.data in data
+        ]
+        return replace(self, problems=tuple(problem for problem in chosen if problem.methods))
+
+    def names(self) -> set[str]:
+        """Everything that ``--only`` can name."""
+        data = {problem.data for problem in self.problems}
+        return data | {method.label for problem in self.problems for method in problem.methods}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for a JSON file."""
+        return dataclasses.asdict(self)
+
+
+# ------------------------------------------------------------------------------------------------- where they are
+
+
+def names() -> list[str]:
+    """The studies that come with the package, the paper's first."""
+    return sorted(
+        (path.name[: -len(".toml")] for path in _folder().iterdir() if path.name.endswith(".toml")), key=_rank
+    )
+
+
+def _rank(name: str) -> tuple[int, str]:
+    order = ("convex", "double-well", "sgd-adam", "sensitivity", "ablation")
+    return (order.index(name) if name in order else len(order), name)
+
+
+def _folder() -> Any:
+    return resources.files("trsvr.experiments") / "studies"
+
+
+def find(name: str) -> Study:
+    """A study by its name, or from a file whose name ends in ``.toml``."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        return parse(path.read_text(encoding="utf-8"), path.name, path.parent)
+    _check.one_of("STUDY", name, names())
+    return parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
+
+
+# ------------------------------------------------------------------------------------------------ reading a file
+
+
+def parse(text: str, source: str, folder: Path | None = None) -> Study:
+    """A study from the text of a TOML file.
+
+    Parameters
+    ----------
+    text, source : str
+        The text, and the file's name for messages.
+    folder : path, optional
+        Where files that it names are looked for.
+
+    Raises
+    ------
+    ValueError
+        Naming the file, the key, what was got and what is accepted.
+    """
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{source}: {error}") from None
+    try:
+        return _study(_Table(tree, ""), folder or Path())
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
+
+
+class _Table:
+    """A table of the file that knows where it stands and which of its keys were read."""
+
+    def __init__(self, tree: Any, place: str) -> None:
+        if not isinstance(tree, Mapping):
+            raise ValueError(f"{place} must be a table, got {tree!r}")
+        self.tree, self.place = tree, place
+        self.known: list[str] = []
+
+    def where(self, key: str) -> str:
+        return f"{self.place}.{key}" if self.place else key
+
+    def take(self, key: str, default: Any = None) -> Any:
+        self.known.append(key)
+        return self.tree.get(key, default)
+
+    def needed(self, key: str) -> Any:
+        if key not in self.tree:
+            raise ValueError(f"{self.where(key)} is missing")
+        return self.take(key)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.needed(key) if default is None else self.take(key, default)
+        if not isinstance(value, str) or (default is None and not value.strip()):
+            raise ValueError(f"{self.where(key)} must be a text, got {value!r}")
+        return value
+
+    def choice(self, key: str, default: str, known: Iterable[str]) -> str:
+        return _check.one_of(self.where(key), self.take(key, default), known)
+
+    def truth(self, key: str) -> bool:
+        value = self.take(key, False)
+        if not isinstance(value, bool):
+            raise ValueError(f"{self.where(key)} must be true or false, got {value!r}")
+        return value
+
+    def number(self, key: str, default: float | None, *, zero: bool = False) -> float:
+        value = self.needed(key) if default is None else self.take(key, default)
+        return _check.positive(self.where(key), value, zero=zero)
+
+    def whole(self, key: str, default: int | None = None) -> int | None:
+        value = self.take(key, default)
+        return None if value is None else _check.whole(self.where(key), value)
+
+    def table(self, key: str) -> _Table:
+        return _Table(self.take(key, {}), self.where(key))
+
+    def tables(self, key: str) -> list[_Table]:
+        value = self.needed(key)
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{self.where(key)} must be at least one table, [[{self.where(key)}]]")
+        return [_Table(entry, f"{self.where(key)}[{k}]") for k, entry in enumerate(value)]
+
+    def finish(self) -> None:
+        """Refuse keys that nobody has asked for."""
+        for key in self.tree:
+            if key not in self.known:
+                _check.one_of(self.where(key) + ": the key", key, self.known)
+
+
+def _study(table: _Table, folder: Path) -> Study:
+    name = table.text("name")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", name):
+        raise ValueError(f"name must be letters, digits, '-', '_', '.' or '+', got {name!r}")
+    problems = tuple(_problem(entry, folder) for entry in table.tables("problem"))
+    labels = {method.label for problem in problems for method in problem.methods}
+    study = Study(
+        name=name,
+        title=table.text("title", name),
+        about=" ".join(table.text("about", "").split()),
+        objective=_objective(table.table("objective")),
+        start=table.choice("start", "normal", STARTS),
+        epochs=table.whole("epochs"),
+        passes=None if "passes" not in table.tree else table.number("passes", None),
+        seeds=table.whole("seeds", 5) or 5,
+        timed=table.truth("timed"),
+        paper=table.truth("paper"),
+        axes=_axes(table),
+        problems=problems,
+        grids=_grids(table.table("grid"), labels, problems),
+        quick=_quick(table.table("quick")),
+    )
+    table.take("passes")
+    table.finish()
+    if study.epochs is None and study.passes is None:
+        raise ValueError("epochs or passes must be given: a run needs an end")
+    return study
+
+
+def _objective(table: _Table) -> Objective:
+    relative = None if "gamma_over_l2_d" not in table.tree else table.number("gamma_over_l2_d", None, zero=True)
+    if relative is not None and "gamma" in table.tree:
+        raise ValueError(f"{table.where('gamma')} and gamma_over_l2_d are two ways of saying the same: give one")
+    found = Objective(
+        table.number("l2", 1e-4, zero=True), table.number("gamma", 0.0, zero=True), table.number("a", 0.5, zero=True)
+    )
+    table.take("gamma_over_l2_d")
+    table.finish()
+    return replace(found, gamma_over_l2_d=relative)
+
+
+AXES = ("epoch", "passes", "time")
+
+
+def _axes(table: _Table) -> tuple[str, ...]:
+    axes = table.take("axes", ["epoch", "passes"])
+    if not isinstance(axes, list) or not axes:
+        raise ValueError(f"{table.where('axes')} must be a list of {', '.join(AXES)}, got {axes!r}")
+    return tuple(_check.one_of(table.where("axes"), axis, AXES) for axis in axes)
+
+
+def _quick(table: _Table) -> dict[str, Any]:
+    found: dict[str, Any] = {key: table.whole(key) for key in ("epochs", "seeds", "rows")}
+    found["passes"] = None if "passes" not in table.tree else table.number("passes", None)
+    table.take("passes")
+    table.finish()
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _problem(table: _Table, folder: Path) -> Problem:
+    file = None if "file" not in table.tree else str((folder / table.text("file")).absolute())
+    table.take("file")
+    data = table.text("data") if file else _check.one_of(table.where("data"), table.needed("data"), DATA_SETS)
+    parameters = table.take("parameters", {})
+    if parameters and data not in GENERATORS:
+        raise ValueError(f"{table.where('parameters')} are for generators, not for {data}")
+    methods = [method for entry in table.tables("method") for method in _methods(entry)]
+    labels = [method.label for method in methods]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{table.where('method')}: the label {label!r} appears twice")
+    found = Problem(
+        data=data,
+        methods=tuple(methods),
+        preprocess=table.choice("preprocess", "default", ("default", *preprocess.PREPROCESS)),
+        parameters=dict(parameters),
+        rows=table.whole("rows"),
+        file=file,
+    )
+    table.finish()
+    return found
+
+
+def _methods(table: _Table) -> list[Method]:
+    """One method, or as many as its sweep has points."""
+    label = table.text("label")
+    solver = _check.one_of(table.where("solver"), table.needed("solver"), BY_NAME)
+    settings = table.take("settings", {})
+    role = table.choice("role", "paper", ROLES)
+    group = table.text("group", "")
+    sweep = table.table("sweep")
+    grids = _parameters(sweep, solver)
+    table.finish()
+    points = [
+        dict(zip(grids, values, strict=True))
+        for values in itertools.product(*(grid.values(1.0) for grid in grids.values()))
+    ]
+    found = []
+    for point in points:
+        text = " ".join(f"{key}={value:g}" for key, value in point.items())
+        method = Method(
+            f"{label} {text}".strip(), solver, {**dict(settings), **point}, role, group or (label if point else "")
+        )
+        _check_settings(method, table.where("settings"))
+        found.append(method)
+    return found
+
+
+def _check_settings(method: Method, place: str) -> None:
+    known = [entry.name for entry in dataclasses.fields(BY_NAME[method.solver])]
+    for key in method.settings:
+        _check.one_of(f"{place}.{key}: a setting of {method.solver}", key, known)
+    try:
+        method.build()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def _parameters(table: _Table, solver: str | None) -> dict[str, Grid]:
+    grids = {}
+    for key in table.tree:
+        if solver is not None:
+            known = [entry.name for entry in dataclasses.fields(BY_NAME[solver])]
+            _check.one_of(f"{table.where(key)}: a setting of {solver}", key, known)
+        entry = table.table(key)
+        low, high = entry.number("low", None), entry.number("high", None)
+        if high < low:
+            raise ValueError(f"{entry.where('high')} must be at least low = {low:g}, got {high:g}")
+        points = entry.whole("points")
+        if points is None:
+            raise ValueError(f"{entry.where('points')} is missing")
+        grids[key] = Grid(low, high, points, entry.choice("unit", "1", UNITS))
+        entry.finish()
+    return grids
+
+
+def _grids(table: _Table, labels: set[str], problems: tuple[Problem, ...]) -> dict[str, dict[str, Grid]]:
+    grids = {}
+    solvers = {method.label: method.solver for problem in problems for method in problem.methods}
+    for label in table.tree:
+        _check.one_of(f"{table.where(label)}: the label of a method", label, sorted(labels))
+        grids[label] = _parameters(table.table(label), solvers[label])
+    sizes = {label: int(np.prod([grid.points for grid in found.values()])) for label, found in grids.items()}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{label} {size}" for label, size in sizes.items())
+        raise ValueError(f"grid must have the same number of points for every method, got {told}")
+    return grids

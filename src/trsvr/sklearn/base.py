@@ -1,0 +1,220 @@
+"""What the estimators share: checked parameters, one minimisation, an honest word about convergence."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import assert_all_finite, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from trsvr import _check
+from trsvr.engine import Result, Status, Tolerance, minimize
+from trsvr.problems import LinearModel
+from trsvr.sklearn.callbacks import CallbackSupportMixin
+from trsvr.sklearn.workers import thread_count
+from trsvr.solvers import BY_NAME
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[Any]
+
+# Of |f|, what a fit may leave undone: this times tol². The steps of a path are only compared with each other.
+_DECREASE = 1e-4
+PATH_DECREASE = 1.0
+# f counts as at least this part of f(0): on separable data it goes to zero, and so does what can still be gained.
+_SMALLEST_VALUE = 1e-9
+
+
+class Means(NamedTuple):
+    """What a fit may use and leave undone, decided once."""
+
+    threads: int
+    seed: int
+    decrease: float = _DECREASE
+
+
+class LinearEstimator(CallbackSupportMixin, BaseEstimator):
+    """A linear model fitted by `trsvr.minimize`."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # ---------------------------------------------------------------------------------------------- parameters
+
+    def _check_parameters(self) -> None:
+        _check.positive("tol", self.tol, zero=True)
+        _check.whole("max_iter", self.max_iter, at_least=0)
+        for name in ("fit_intercept", "warm_start", "refit"):
+            value = getattr(self, name, False)
+            if not isinstance(value, (bool, np.bool_)):
+                raise ValueError(f"{name} must be True or False, got {value!r}")
+        if self.n_jobs is not None:
+            number = isinstance(self.n_jobs, numbers.Integral) and not isinstance(self.n_jobs, bool)
+            if not number or self.n_jobs == 0:
+                raise ValueError(f"n_jobs must be None or a whole number other than 0, got {self.n_jobs!r}")
+        if isinstance(self.solver, str):
+            _check.one_of("solver", self.solver, BY_NAME)
+
+    def _means(self, n_jobs: int | None) -> Means:
+        """Threads for so many jobs; the seed of random_state, where None is a fixed one: fits can be repeated."""
+        if self.random_state is None:
+            seed = 0
+        elif isinstance(self.random_state, numbers.Integral):
+            seed = _check.whole("random_state", self.random_state, at_least=0)
+        else:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Means(thread_count(n_jobs), seed)
+
+    # ---------------------------------------------------------------------------------------------------- data
+
+    def _checked_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
+        """X as it is, or as C-ordered float64 or CSR; y as an array. Entries are looked at by `LinearModel`."""
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            ensure_all_finite=False,
+            **options,
+        )
+        return X, np.asarray(y)
+
+    def _problem(self, X: Any, *arguments: Any, **options: Any) -> LinearModel:
+        """A linear model over X; if there is NaN or infinity in it, scikit-learn says so in its own words."""
+        try:
+            return LinearModel(X, *arguments, **options)
+        except ValueError:
+            entries = X.data if scipy.sparse.issparse(X) else X
+            assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")
+            raise
+
+    def _checked_new(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+
+    # --------------------------------------------------------------------------------------------- minimisation
+
+    def _minimize(
+        self,
+        problem: LinearModel,
+        start: Array | None,
+        means: Means,
+        value_at_zero: float,
+        relative: bool = False,
+        callback: Callable[[Result], None] | None = None,
+    ) -> Result:
+        """Run the solver until the gradient is below ``tol`` and next to nothing is left to gain."""
+        tol = float(self.tol)
+        # Without a penalty there may be no minimiser: f(0) is then the scale of what is worth gaining.
+        penalised = getattr(problem.regularizer, "strength", 0.0) > 0.0
+        result = minimize(
+            problem,
+            BY_NAME[self.solver]() if isinstance(self.solver, str) else self.solver,
+            x0=start,
+            max_epochs=int(self.max_iter),
+            tol=Tolerance(
+                tol, means.decrease * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero, relative
+            ),
+            seed=means.seed,
+            callback=callback,
+            verbose=int(self.verbose),
+            threads=means.threads,
+        )
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return result
+
+    def _warn_unless_converged(self, result: Result, threshold: float) -> None:
+        """A warning if, and only if, the gradient is larger than was asked for, with what to do about it."""
+        largest = float(np.abs(result.gradient).max(initial=0.0))
+        if largest <= threshold or result.status is Status.CALLBACK:
+            return
+        found = f"the gradient's largest entry is {largest:.2g} and should be at most {threshold:.2g}"
+        if result.status is Status.ROUNDING_FLOOR:
+            advice = (
+                "The objective cannot be lowered further in double precision. Scale the columns of X "
+                "(sklearn.preprocessing.StandardScaler), or accept this solution with a larger tol."
+            )
+        elif result.status is Status.DIVERGED:
+            advice = "The solver has diverged: leave solver=None, or give it a smaller step."
+        else:
+            advice = (
+                f"Increase max_iter (now {self.max_iter}), scale the columns of X "
+                "(sklearn.preprocessing.StandardScaler), or accept this solution with a larger tol."
+            )
+        warnings.warn(
+            f"{type(self).__name__} did not converge in {result.epochs} iterations: {found}. {advice}",
+            ConvergenceWarning,
+            stacklevel=_callers_level(),
+        )
+
+    # ---------------------------------------------------------------------------------------- what a fit leaves
+
+    def _remember(self, results: list[Result]) -> None:
+        self.n_iter_ = np.array([result.epochs for result in results], dtype=np.int32)
+        self._traces = [result.rows for result in results]
+
+    @property
+    def loss_curve_(self) -> Any:
+        """Objective, divided by the sum of the weights (and C), at the start and after every iteration."""
+        check_is_fitted(self)
+        curves = [np.array([row["value"] for row in rows]) for rows in self._traces]
+        return curves[0] if len(curves) == 1 else curves
+
+    @property
+    def trace_(self) -> pd.DataFrame:
+        """The run as `trsvr.minimize` recorded it, one row per iteration (and per class, with one model each)."""
+        check_is_fitted(self)
+        import pandas as pd  # only when a trace is looked at
+
+        frames = [pd.DataFrame(rows) for rows in self._traces]
+        return frames[0] if len(frames) == 1 else pd.concat(frames, keys=range(len(frames)), names=["class", None])
+
+
+def _callers_level() -> int:
+    """How far up the user's own call is: past our frames and scikit-learn's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("trsvr", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def checked_strength(name: str, value: Any, *, zero: bool = False, infinite: bool = False) -> float:
+    """A positive number; zero or infinity where there is a meaning for it."""
+    if infinite and isinstance(value, numbers.Real) and float(value) == math.inf:
+        return math.inf
+    try:
+        return _check.positive(name, value, zero=zero)
+    except ValueError as error:
+        raise ValueError(f"{error}; numpy.inf is no penalty at all" if infinite else str(error)) from None
+
+
+def pack(coef: Array, intercept: Array, fit_intercept: bool) -> Array:
+    """Weights of the problem, in its order, from K rows of coefficients and K intercepts."""
+    columns = np.asarray(coef, dtype=np.float64).T
+    if fit_intercept:
+        columns = np.vstack([columns, np.atleast_1d(np.asarray(intercept, dtype=np.float64))])
+    return np.ascontiguousarray(columns).ravel()
+
+
+def unpack(x: Array, outputs: int, fit_intercept: bool, dtype: Any) -> tuple[Array, Array]:
+    """K rows of coefficients and K intercepts from the problem's weights."""
+    columns = x.reshape(-1, outputs)
+    intercept = columns[-1] if fit_intercept else np.zeros(outputs)
+    coef = columns[:-1] if fit_intercept else columns
+    return np.ascontiguousarray(coef.T, dtype=dtype), intercept.astype(dtype)

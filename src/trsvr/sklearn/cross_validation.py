@@ -1,0 +1,257 @@
+"""The strength of the penalty by cross-validation: a warm-started path over C on every fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import sklearn
+from joblib import effective_n_jobs
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+
+from trsvr import _check
+from trsvr.sklearn.base import PATH_DECREASE, Array, Means, checked_strength
+from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
+from trsvr.sklearn.weights import checked_weights, class_weights
+
+
+class TRSVRClassifierCV(ClassifierBase):
+    """`TRSVRClassifier` that chooses C by cross-validation, as ``LogisticRegressionCV`` does.
+
+    On every fold it follows the path of minimisers from the smallest C to the largest, each beginning at the one
+    before, and scores them on the rows left out. The C of the best mean score is fitted on all rows. Fits on the path
+    meet ``tol`` and leave at most tol² of their objective undone; the final one is as exact as `TRSVRClassifier`'s.
+
+    Parameters
+    ----------
+    Cs : int or array, default=10
+        That many values from 1e-4 to 1e4, evenly in their logarithm, or the values themselves.
+    cv : int, splitter or iterable, default=None
+        Number of stratified folds (None is 5), or a way to split.
+    scoring : str, callable or None, default=None
+        How the rows left out are scored; None is the accuracy.
+    refit : bool, default=True
+        Whether the best C is fitted on all rows. Otherwise C and coefficients are the means, over the folds, of each
+        fold's best.
+    n_jobs : int or None, default=None
+        Folds that run at once, in threads that share X and divide the cores between them; None is one after the
+        other, each with all cores.
+    loss, fit_intercept, tol, max_iter, class_weight, random_state, solver, verbose
+        As for `TRSVRClassifier`. "balanced" class weights are those of all rows.
+
+    Attributes
+    ----------
+    C_ : float
+        The chosen value.
+    Cs_ : array of shape (n_cs,)
+    scores_ : array of shape (n_folds, n_cs)
+    coefs_paths_ : array of shape (n_folds, n_cs, 1 or K, p, plus 1 with an intercept)
+        Coefficients, the intercept last. These are the shapes of LogisticRegressionCV with
+        ``use_legacy_attributes=False``, without the axis of its ``l1_ratios``.
+    n_iter_ : array of shape (n_folds, n_cs)
+        Outer iterations (the most of the classes, with the squared hinge and more than two).
+    classes_, coef_, intercept_, n_features_in_, feature_names_in_
+        As for `TRSVRClassifier`.
+    loss_curve_, trace_
+        Of the final fit; only with ``refit=True``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from trsvr.sklearn import TRSVRClassifierCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), TRSVRClassifierCV(scoring="neg_log_loss")).fit(X, y)
+    >>> round(model[-1].C_, 3)
+    0.359
+    """
+
+    def __init__(
+        self,
+        Cs: Any = 10,
+        *,
+        cv: Any = None,
+        scoring: Any = None,
+        loss: str = "log_loss",
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        class_weight: Any = None,
+        refit: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        solver: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.Cs = Cs
+        self.cv = cv
+        self.scoring = scoring
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.class_weight = class_weight
+        self.refit = refit
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.solver = solver
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> TRSVRClassifierCV:
+        """Follow the path on every fold, choose, and fit once more.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, p)
+        y : array of length n
+        sample_weight : array of length n, optional
+            For the fits and, where the scorer takes it, the scores.
+        **params
+            For the splitter and the scorer, with scikit-learn's metadata routing enabled.
+        """
+        self._check_parameters()
+        _check.one_of("loss", self.loss, LOSSES)
+        self.Cs_ = self._strengths()
+        X, y = self._checked_data(X, y)
+        places = self._encode(y)
+        weights = checked_weights(sample_weight, X.shape[0])
+        split_params, score_params = self._routed(weights, params)
+        folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **split_params))
+        per_class = class_weights(self.class_weight, self.classes_, places, weights)
+        total = weights if per_class is None else per_class[places] * (1.0 if weights is None else weights)
+
+        jobs = min(effective_n_jobs(self.n_jobs), len(folds))
+        means = self._means(None)
+        of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE)
+        done = Parallel(n_jobs=jobs, prefer="threads")(
+            delayed(self._path)(X, y, places, total, train, test, of_fold, score_params) for train, test in folds
+        )
+        coefs, scores, iterations = (np.array(part) for part in zip(*done, strict=True))
+        self.coefs_paths_, self.scores_, self.n_iter_ = coefs, scores, iterations
+        self._choose(X, places, total, means)
+        return self
+
+    def _strengths(self) -> Array:
+        if isinstance(self.Cs, (int, np.integer)) and not isinstance(self.Cs, bool):
+            return np.logspace(-4, 4, _check.whole("Cs", self.Cs))
+        try:
+            values = [checked_strength("Cs", value, infinite=True) for value in np.asarray(self.Cs).ravel().tolist()]
+        except TypeError:
+            values = []
+        if not values:
+            raise ValueError(f"Cs must be a whole number >= 1 or an array of numbers > 0, got {self.Cs!r}")
+        return np.array(values)
+
+    def _path(
+        self,
+        X: Any,
+        y: Array,
+        places: Array,
+        weights: Array | None,
+        train: Array,
+        test: Array,
+        means: Means,
+        score_params: dict[str, Any],
+    ) -> tuple[Array, Array, Array]:
+        """Coefficients, scores and iterations for every C, in the order of ``Cs_``."""
+        weights_here = None if weights is None else weights[train]
+        problems = self._problems(X[train], places[train], weights_here)
+        total = float(problems[0].n_samples if weights_here is None else weights_here.sum())
+        model = self._scored_model()
+        X_test, y_test = X[test], y[test]
+        params_here = {name: _rows_of(value, len(y), test) for name, value in score_params.items()}
+        scorer = get_scorer(self.scoring) if self.scoring is not None else None
+        order = np.argsort(self.Cs_, kind="stable")
+        coefs: list[Any] = [None] * len(order)
+        scores, iterations = np.empty(len(order)), np.empty(len(order), dtype=np.int32)
+        start = None
+        for k in order:
+            coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, means)
+            start = coef, intercept
+            model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
+            if scorer is None:
+                scores[k] = model.score(X_test, y_test, **params_here)
+            else:
+                scores[k] = scorer(model, X_test, y_test, **params_here)
+            iterations[k] = max(result.epochs for result in results)
+            coefs[k] = np.hstack([coef, intercept[:, None]]) if self.fit_intercept else coef
+        return np.array(coefs), scores, iterations
+
+    def _scored_model(self) -> TRSVRClassifier:
+        """A fitted classifier, but for its coefficients."""
+        model = TRSVRClassifier(loss=self.loss, fit_intercept=self.fit_intercept)
+        model.classes_, model.n_features_in_ = self.classes_, self.n_features_in_
+        return model
+
+    def _choose(self, X: Any, places: Array, weights: Array | None, means: Means) -> None:
+        """C_ and the final coefficients."""
+        if self.refit:
+            self.C_ = float(self.Cs_[self.scores_.sum(axis=0).argmax()])
+            total = float(X.shape[0] if weights is None else weights.sum())
+            # From zero, one fit more among many: the result is then TRSVRClassifier's to the last bit.
+            coef, intercept, results = self._solve(self._problems(X, places, weights), self.C_, total, None, means)
+            self._traces = [result.rows for result in results]
+        else:
+            best_of_fold = self.scores_.argmax(axis=1)
+            self.C_ = float(self.Cs_[best_of_fold].mean())
+            coef = self.coefs_paths_[np.arange(len(best_of_fold)), best_of_fold].mean(axis=0)
+            intercept = np.zeros(len(coef))
+            if self.fit_intercept:
+                coef, intercept = coef[:, :-1], coef[:, -1]
+        self.coef_, self.intercept_ = coef.astype(X.dtype), intercept.astype(X.dtype)
+
+    # ----------------------------------------------------------------------------------------- scores and routing
+
+    def score(self, X: Any, y: Any, *, sample_weight: Any = None, **score_params: Any) -> float:
+        """Score by ``scoring``: the accuracy where it is None.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, p)
+        y : array of length n
+        sample_weight : array of length n, optional
+        **score_params
+            For the scorer, with scikit-learn's metadata routing enabled.
+        """
+        check_is_fitted(self)
+        if sample_weight is not None:
+            score_params["sample_weight"] = sample_weight
+        if sklearn.get_config()["enable_metadata_routing"]:
+            score_params = process_routing(self, "score", **score_params).scorer.score
+        scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
+        return float(scorer(self, X, y, **score_params))
+
+    def _routed(self, weights: Array | None, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Parameters of the splitter and of the scorer."""
+        if sklearn.get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", sample_weight=weights, **params)
+            return routed.splitter.split, routed.scorer.score
+        if params:
+            raise ValueError(
+                f"fit got {', '.join(params)}, which only metadata routing can pass on; enable it with "
+                "sklearn.set_config(enable_metadata_routing=True)"
+            )
+        return {}, {} if weights is None else {"sample_weight": weights}
+
+    def get_metadata_routing(self) -> Any:
+        """Who gets which of the parameters passed to `fit` and `score`."""
+        return (
+            MetadataRouter(owner=self)
+            .add_self_request(self)
+            .add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+            .add(
+                scorer=get_scorer("accuracy" if self.scoring is None else self.scoring),
+                method_mapping=MethodMapping().add(caller="fit", callee="score").add(caller="score", callee="score"),
+            )
+        )
+
+
+def _rows_of(value: Any, n_samples: int, rows: Array) -> Any:
+    """The chosen rows of something that has one entry for each, anything else as it is."""
+    array = np.asarray(value)
+    return array[rows] if array.ndim and len(array) == n_samples else value

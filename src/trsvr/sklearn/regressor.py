@@ -1,0 +1,152 @@
+"""Regression: least squares and its robust relative."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from trsvr import _check
+from trsvr.problems import L2, PseudoHuber, Squared
+from trsvr.sklearn.base import Array, LinearEstimator, checked_strength, pack, unpack
+from trsvr.sklearn.callbacks import FitTask, with_callbacks
+from trsvr.sklearn.weights import checked_weights
+
+LOSSES = ("squared_error", "pseudo_huber")
+
+
+class TRSVRRegressor(RegressorMixin, LinearEstimator):
+    """Linear regression with the objective of scikit-learn's ``Ridge``, or a robust one.
+
+    It minimises ::
+
+        Σ_i w_i ℓ(y_i − x_iᵀ coef − intercept) + (alpha/2) ‖coef‖²
+
+    over coefficients and an unpenalised intercept. Divided by Σ w_i this is the library's mean-loss form, with
+    λ = alpha / Σ w_i.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty, >= 0.
+    loss : {"squared_error", "pseudo_huber"}, default="squared_error"
+        ℓ(r) = r²/2 (half of Ridge's objective, so the same minimiser for the same alpha), or
+        δ²(√(1 + (r/δ)²) − 1), which is r²/2 for small residuals and δ|r| for large ones.
+    delta : float, default=1.0
+        δ of "pseudo_huber", in the units of y.
+    fit_intercept : bool, default=True
+    tol : float, default=1e-6
+        The fit has converged when no entry of the gradient is larger than tol times the largest one at coef = 0 (and
+        the mean of y for an intercept): the units of y do not matter. The default solver goes on until the decrease it
+        still expects is below 1e-4 tol² of the objective, too.
+    max_iter : int, default=1000
+        Outer iterations at most.
+    warm_start : bool, default=False
+        Whether `fit` begins at the last solution.
+    random_state, n_jobs, solver, verbose
+        As for `TRSVRClassifier`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (p,)
+        In the precision of X, float32 or float64.
+    intercept_ : float
+    n_iter_ : array of shape (1,)
+    n_features_in_, feature_names_in_, loss_curve_, trace_
+        As for `TRSVRClassifier`.
+
+    Notes
+    -----
+    There is no ``partial_fit``, for the reason that `TRSVRClassifier` gives, and y is one column: several targets are
+    several fits (``sklearn.multioutput.MultiOutputRegressor``).
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        loss: str = "squared_error",
+        delta: float = 1.0,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        solver: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.loss = loss
+        self.delta = delta
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.solver = solver
+        self.verbose = verbose
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TRSVRRegressor:
+        """Minimise.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, p)
+            Used where it lies if it is C-ordered float64 or float32, or CSR.
+        y : array of length n
+        sample_weight : array of length n, optional
+            A whole weight k equals the row repeated k times; rows of weight zero are left out.
+        """
+        self._check_parameters()
+        alpha = checked_strength("alpha", self.alpha, zero=True)
+        _check.one_of("loss", self.loss, LOSSES)
+        loss = Squared() if self.loss == "squared_error" else PseudoHuber(_check.positive("delta", self.delta))
+        before = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        X, y = self._checked_data(X, y, y_numeric=True)
+        weights = checked_weights(sample_weight, X.shape[0])
+        # Around its mean y has a gradient at zero that does not know where y's own zero is.
+        middle = float(np.average(y, weights=weights)) if self.fit_intercept else 0.0
+        centred = y - middle
+        total = float(X.shape[0] if weights is None else weights.sum())
+        problem = self._problem(
+            X, centred, loss, L2(alpha / total), intercept=bool(self.fit_intercept), sample_weight=weights
+        )
+        start = None
+        if before is not None:
+            if before[0].size != self.n_features_in_:
+                raise ValueError(
+                    f"X must have the {before[0].size} columns of the last fit with warm_start=True, got "
+                    f"{self.n_features_in_}; clone the estimator to begin anew"
+                )
+            start = pack(before[0][None, :], np.array([before[1] - middle]), self.fit_intercept)
+
+        def attributes(x: Array) -> dict[str, Any]:
+            coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
+            return {"coef_": coef[0].astype(X.dtype), "intercept_": X.dtype.type(intercept[0] + middle)}
+
+        task = FitTask(
+            self, int(self.max_iter), X=X, y=y, metadata=None if weights is None else {"sample_weight": weights}
+        )
+        at_zero = problem.value_and_gradient(np.zeros(problem.n_parameters))
+        means = self._means(self.n_jobs)
+        result = self._minimize(problem, start, means, at_zero[0], relative=True, callback=task.watcher(attributes))
+        self._warn_unless_converged(result, float(self.tol) * float(np.abs(at_zero[1]).max(initial=0.0)))
+        for name, value in attributes(result.x).items():
+            setattr(self, name, value)
+        self._remember([result])
+        task.finish()
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Numbers for the rows of X.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, p)
+        """
+        X = self._checked_new(X)
+        return np.asarray(X @ self.coef_) + self.intercept_

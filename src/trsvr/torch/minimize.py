@@ -1,0 +1,77 @@
+"""minimize(model, loss, dataset): the engine's loop around a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import trsvr
+from trsvr.parts import EstimatedHessian
+from trsvr.torch.problem import ModelProblem
+
+
+def minimize(
+    model: torch.nn.Module,
+    loss: Callable[..., Tensor],
+    dataset: Any,
+    solver: Any = None,
+    *,
+    hessian: str = "exact",
+    weight_decay: float = 0.0,
+    rows_at_once: int = 4096,
+    **options: Any,
+) -> trsvr.Result:
+    """Minimise a model's mean loss over a data set, from its present parameters.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Float64 for many digits; dropout and batch norm in evaluation mode.
+    loss : callable
+        ``loss(outputs, target)``, the mean over a batch.
+    dataset : map-style data set, TensorDataset or tuple of tensors
+        A sample is ``(input, …, target)``.
+    solver : optional
+        Any solver of `trsvr`; default ``trsvr.TRSVR()``, the adaptive mode, with nothing to choose.
+    hessian : {"exact", "gauss-newton"}
+        Curvature products. For least squares "gauss-newton" is the better one far from a minimiser.
+    weight_decay : float
+        λ of a penalty (λ/2)‖x‖².
+    rows_at_once : int
+        Samples in memory at a time.
+    **options
+        Those of `trsvr.minimize`: ``max_epochs``, ``max_seconds``, ``tol``, ``seed``, ``callback``, ``progress``, ….
+
+    Returns
+    -------
+    trsvr.Result
+        With the trace. The model's parameters are afterwards those of ``result.x``, the best point seen.
+    """
+    problem = ModelProblem(model, loss, dataset, hessian=hessian, weight_decay=weight_decay, rows_at_once=rows_at_once)
+    solver = trsvr.TRSVR() if solver is None else solver
+    if problem.dtype != torch.float64 and _estimates_curvature(solver):
+        raise ValueError(
+            "solver estimates curvature by differences of gradients, which needs a float64 model, got "
+            f"{problem.dtype}: use model.double(), or hessian='exact' in the solver"
+        )
+    start = problem.start()
+    options.setdefault("x0", start)
+    best = start
+    try:
+        result = trsvr.minimize(problem, solver, **options)
+        best = result.x
+    finally:
+        problem.load(best)
+        problem.release()
+    return result
+
+
+def _estimates_curvature(solver: Any) -> bool:
+    if getattr(solver, "is_adaptive", False):
+        return False
+    method = getattr(solver, "method", solver)
+    curvature = getattr(method, "curvature", None)
+    return isinstance(curvature, EstimatedHessian) or getattr(solver, "hessian", None) == "estimated"

@@ -1,0 +1,148 @@
+"""Figures, tables and the two reports; tuning; the command itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from tiny_study import TINY, command
+
+from trsvr import cli
+from trsvr.experiments import figures, report, results, tuning
+from trsvr.experiments import runner as running
+
+
+def test_all_files_are_written(reported):
+    folder, written = reported
+    names = {str(path.relative_to(folder)) for path in written}
+    assert {"report.md", "report.html"} <= names
+    for study in ("tiny-synthetic", "tiny-nonconvex-synthetic"):
+        assert (folder / "figures" / f"{study}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / "figures" / f"{study}.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert not [path for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+def test_the_page_stands_alone_and_trusts_no_name(reported):
+    folder, _ = reported
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<b>study</b>" not in page
+    assert "&lt;b&gt;study&lt;/b&gt; &amp; friends" in page
+    assert "alert(1)</script>" not in page
+    assert page.count("</script>") == 2  # the data's and the script's own
+    sources = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page)
+    assert all(source.startswith(("data:", "#")) for source in sources)
+    assert "@import" not in page
+    assert not re.search(r"fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org)", page.split('id="curves-data"')[1])
+
+
+def test_the_pages_data_are_the_results(reported):
+    folder, _ = reported
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    data = json.loads(re.search(r'id="curves-data">(.*?)</script>', page, re.S).group(1))
+    line = data["studies"][0]["problems"][0]["lines"][0]
+    run = results.read(folder).study("tiny").subjects[0].line("TRSVR-EstH").runs[0]
+    assert line["label"] == "TRSVR-EstH"
+    assert line["runs"][0]["passes"] == pytest.approx(run["passes"], rel=1e-4)
+    assert line["runs"][0]["gradient_norm_sq"] == pytest.approx(run["gradient_norm_sq"], rel=1e-4)
+
+
+def test_the_tables_numbers(reported):
+    folder, _ = reported
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    subject = results.read(folder).study("tiny").subjects[0]
+    line = subject.line("TRSVR-EstH")
+    gaps = [run["objective_value"][-1] - subject.facts["value"] for run in line.runs]
+    row = next(row for row in text.splitlines() if row.startswith("| TRSVR-EstH |"))
+    assert f"{np.median(gaps):.1e}" in row
+    assert f"{0.5 * subject.facts['component_smoothness']:.3g}" in row
+    assert "runs ended in another basin" in text
+    assert "agree to" in text
+    assert text.count("\n|") > 20
+    for line in text.splitlines():
+        if line.startswith("|"):  # every row has as many cells as its head
+            assert line.count(" | ") == line.replace("\\|", "").count("|") - 2
+
+
+def test_styles_tell_lines_apart(reported):
+    folder, _ = reported
+    assert len({figures.style(place) for place in range(16)}) == 16
+    lines = figures.drawn_lines(results.read(folder).study("tiny").subjects[0])
+    assert len(set(figures.styles(lines))) == len(lines)
+
+
+def test_tuning_chooses_the_best_and_runs_it_on_other_seeds(tiny, finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    runner = running.Runner(folder)
+    (plan,) = runner.plan([tiny])
+    tuned, executed = tuning.tune(runner, plan, 2)
+    assert executed == 3 * 2 + 3
+    alphas = [point["chosen"]["alpha"] for point in tuned["grid"]]
+    assert alphas == pytest.approx([0.01, 0.1, 1.0])
+    best = min(tuned["grid"], key=lambda point: point["value"])
+    assert [point["best"] for point in tuned["grid"]] == [point is best for point in tuned["grid"]]
+    assert {job["seed"] for job in tuned["jobs"]} == {0, 1, 2}
+    assert all(job["settings"]["alpha"] == best["chosen"]["alpha"] for job in tuned["jobs"])
+    tuning.remember(folder, "tiny", tuned)
+    line = results.read(folder).study("tiny").subjects[0].line("TRSVR-EstH", "tuned")
+    assert line.shown == "TRSVR-EstH (re-tuned)"
+    assert len(line.runs) == 3
+    # On the fresh seeds it is what it was chosen for: better than the worst of the grid.
+    assert (
+        line.final("gap") < max(point["value"] for point in tuned["grid"]) - plan.facts[next(iter(plan.facts))]["value"]
+    )
+    report.write(folder)
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    assert "tuned again" in text
+    assert "TRSVR-EstH (re-tuned)" in text
+    # What was tuned of another method stays; the same method is replaced.
+    other = {"problem": "p", "label": "another", "chosen": {"alpha": 1.0}, "value": 1.0, "best": True}
+    tuning.remember(folder, "tiny", {"jobs": [], "grid": [other], "seeds": 1})
+    tuning.remember(folder, "tiny", tuned)
+    assert len(running.read_run(folder)["studies"]["tiny"]["tuned"]["grid"]) == 4
+    # A later run of the study keeps what was tuned.
+    running.record(folder, [plan], False)
+    assert "tuned" in running.read_run(folder)["studies"]["tiny"]
+
+
+def test_the_command_from_list_to_report(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY)
+    process = command("run", "tiny.toml", "--jobs", "1", "--seeds", "1", folder=tmp_path)
+    said, complaints = process.communicate(timeout=240)
+    assert process.returncode == 0, complaints
+    assert "3 of 3 done" in complaints
+    assert "Written: paper/report.md, paper/report.html and 2 figures" in said
+    assert (tmp_path / "paper" / "report.html").exists()
+
+
+def test_list_shows_every_study(capsys):
+    assert cli.main(["paper", "list"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("convex", "double-well", "sgd-adam", "sensitivity", "ablation", "step-size", "defaults"):
+        assert name in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "convx"], ["STUDY must be one of", "did you mean 'convex'?"]),
+        (["run", "nothing.toml"], ["nothing.toml"]),
+        (["run", "convex", "convex"], ["convex is named twice"]),
+        (["run", "convex", "--seeds", "0"], ["--seeds must be a whole number >= 1, got 0"]),
+        (["run", "convex", "--jobs", "0"], ["--jobs must be a whole number >= 1, got 0"]),
+        (["run", "convex", "--only", "SVGR"], ["--only must be one of", "did you mean"]),
+        (["report", "--out", "nowhere"], ["--out nowhere: nothing was run there yet"]),
+    ],
+)
+def test_refused_in_one_line(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["paper", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    for word in words:
+        assert word in said.err
+    assert not list(tmp_path.iterdir())
