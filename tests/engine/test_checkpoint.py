@@ -506,7 +506,7 @@ def crash_after(function, *arguments, **options):
 
 FAULTS = [
     *[("open", 1, fault) for fault in (no_space, input_output, crash)],
-    *[("write", number, fault) for number in (1, 2, 5) for fault in (no_space, input_output, short, lying, crash)],
+    *[("write", number, fault) for number in (1, 2, 4) for fault in (no_space, input_output, short, lying, crash)],
     *[("fsync", 1, fault) for fault in (no_space, input_output, crash)],
     *[("close", 1, fault) for fault in (input_output, crash_after)],
     *[("replace", number, fault) for number in (1, 2) for fault in (input_output, no_space, crash, crash_after)],
