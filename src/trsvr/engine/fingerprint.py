@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trsvr import _threads, parts, solvers
 from trsvr.engine.checkpoint import raw_bytes
+from trsvr.engine.stopping import Tolerance
 from trsvr.problems.linear import LinearModel
 
 _CHUNK = 2**24
@@ -29,6 +30,7 @@ _KNOWN: dict[str, Any] = {
     for cls in (
         *(getattr(solvers, name) for name in solvers.__all__ if name != "BY_NAME"),
         *(getattr(parts, name) for name in parts.__all__ if inspect.isclass(getattr(parts, name)) and name != "Exit"),
+        Tolerance,
     )
 }
 
