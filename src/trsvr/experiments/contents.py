@@ -54,8 +54,10 @@ def document(results: Results) -> Document:
     made.add(*_what_was_run(results))
     if papers:
         made.add(*_claims(judge(results)))
-    made.add(Heading("Curves"), Figure("curves", "Gap and squared gradient norm of every study", interactive=True))
+    made.add(Figure("Curves", "Gap and squared gradient norm of every study", interactive=True))
     for study in results.studies.values():
+        if not study.runs:
+            continue
         if study.name.startswith("step-size"):
             made.add(*_step_sizes(study))
         elif study.name.startswith("defaults"):
@@ -309,8 +311,10 @@ def _chosen(settings: dict[str, Any], keys: dict[str, Any]) -> str:
 
 def _step_sizes(study: StudyResults) -> list[Any]:
     rows = []
+    alphas: set[float] = set()
     for subject in study.subjects:
         for group, lines in groups(subject).items():
+            alphas |= {line.alpha for line in lines if line.alpha is not None}
             ends = {line.alpha or np.nan: (np.inf if line.diverged else line.final("gap")) for line in lines}
             best = min(ends, key=lambda alpha: ends[alpha])
             # An α is good if it comes within a factor ten of the best, or to rounding.
@@ -330,7 +334,10 @@ def _step_sizes(study: StudyResults) -> list[Any]:
     head = ["data", "method", "best α", "α·L_max", "gap there", "within ten times of it", "points", "diverged"]
     return [
         Heading(f"Beyond the paper: {study.study['title'].lower()}"),
-        Paragraph(f"{study.study['about']} {study.study['epochs']} epochs, 13 values of α from 1e-3 to 1e3."),
+        Paragraph(
+            f"{study.study['about']} {study.study['epochs']} epochs, {len(alphas)} values of α from "
+            f"{min(alphas, default=0):g} to {max(alphas, default=0):g}."
+        ),
         Table(head, rows, words=(0, 1, 5)),
         Figure(study.name, "Final gap against α"),
     ]

@@ -101,6 +101,8 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
 def figures_of(results: Results) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names of the figures, and how each is drawn."""
     for study in results.studies.values():
+        if not study.runs:
+            continue
         if study.name.startswith("step-size"):
             yield study.name, lambda study=study: step_size_figure(study)  # type: ignore[misc]
             continue
