@@ -360,7 +360,7 @@ def _defaults(study: StudyResults) -> list[Any]:
         names, costs = profiles.costs(study, "passes", target)
         ratios = profiles.ratios(costs)
         for name, row in zip(names, ratios, strict=True):
-            best.append([name, f"{target:g}", f"{np.mean(row <= 1):.0%}", f"{np.mean(np.isfinite(row)):.0%}"])
+            best.append([name, f"{target:g}", _share(row <= 1), _share(np.isfinite(row))])
     return [
         Heading("Beyond the paper: performance profiles"),
         Paragraph(
@@ -373,6 +373,10 @@ def _defaults(study: StudyResults) -> list[Any]:
         Table(["method", "gap down to", "cheapest", "gets there"], best, words=(0,)),
         Figure(f"{study.name}-profiles", "Performance profiles (Dolan & Moré)"),
     ]
+
+
+def _share(true: Any) -> str:
+    return f"{true.mean():.0%}" if true.size else "–"
 
 
 def _relative_cost(line: Line, target: float) -> float:
