@@ -57,3 +57,4 @@ def test_profiles_of_dolan_and_more():
         np.array([[1 / 3, 2 / 3, 2 / 3], [1 / 3, 1, 1], [1 / 3, 2 / 3, 1]])
     )
     assert profiles.profile(np.full((2, 3), never), taus).tolist() == [[0.0] * 3] * 2
+    assert profiles.profile(np.empty((0, 0)), taus).shape == (0, 3)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tiny_study import TINY, command
 
 from trsvr import cli
-from trsvr.experiments import figures, report, results, tuning
+from trsvr.experiments import figures, report, results, specification, tuning
 from trsvr.experiments import runner as running
 
 
@@ -64,6 +65,44 @@ def test_the_tables_numbers(reported):
     for line in text.splitlines():
         if line.startswith("|"):  # every row has as many cells as its head
             assert line.count(" | ") == line.replace("\\|", "").count("|") - 2
+
+
+def test_the_tables_can_stand_in_another_document(reported, tmp_path):
+    folder, _ = reported
+    path = tmp_path / "page.md"
+    path.write_text(f"# Mine\n\nwords\n\n{report.MARK}\nold", encoding="utf-8")
+    report.write_into(folder, path)
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Mine\n\nwords\n")
+    assert "old" not in text.split(report.MARK)[1]
+    assert "| TRSVR-EstH |" in text
+    assert "![" not in text
+    report.write_into(folder, path)
+    assert path.read_text(encoding="utf-8") == text
+    (tmp_path / "other.md").write_text("nothing")
+    with pytest.raises(ValueError, match="it has no line"):
+        report.write_into(folder, tmp_path / "other.md")
+
+
+def test_a_report_before_anything_is_finished(tmp_path):
+    """Studies that were asked for and killed at once: the report says what is missing and does not stumble."""
+    studies = [specification.find(name) for name in ("convex", "step-size", "defaults")]
+    small = [replace(s, problems=tuple(p for p in s.problems if p.data == "synthetic")[:1], seeds=1) for s in studies]
+    small = [replace(s, problems=(replace(s.problems[0], rows=200),)) for s in small]
+    runner = running.Runner(tmp_path)
+    plans = runner.plan(small)
+    running.record(tmp_path, plans, False)
+    report.write(tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "Not finished yet, runs still to be made: convex 8, defaults 9, step-size 39." in text
+    assert text.count("not tested") == 8
+    # One run of each is enough for its section.
+    for plan in plans:
+        runner.run([plan.jobs()[0][2]])
+    report.write(tmp_path)
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "Performance profiles (Dolan & Moré)" in text
+    assert "Final gap against α" in text
 
 
 def test_styles_tell_lines_apart(reported):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_study import TINY, command, run_here
 
+from trsvr._compile import cache_folder
 from trsvr.experiments import references, results
 from trsvr.experiments import runner as running
 from trsvr.experiments.contents import document
@@ -152,6 +153,10 @@ def test_without_data_files_it_says_what_is_missing(tmp_path):
     spec += '\n[[problem]]\ndata = "mushrooms"\n[[problem.method]]\nlabel = "SVRG"\nsolver = "svrg"\n'
     (tmp_path / "two.toml").write_text(spec)
     (tmp_path / "empty").mkdir()
+    # A cache without data sets, but with the kernels that are compiled already.
+    (tmp_path / "cache").mkdir(mode=0o700)
+    if cache_folder() is not None:
+        (tmp_path / "cache" / "kernels").symlink_to(cache_folder().parent)
     process = command(
         *("run", "two.toml", "--out", "out", "--jobs", "1", "--quick"),
         folder=tmp_path,

@@ -156,9 +156,19 @@ def tune(
 
 
 @app.command("report")
-def write_report(out: Out = Path("paper")) -> None:
+def write_report(
+    out: Out = Path("paper"),
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Put the tables into this document too, below its mark.", show_default=False),
+    ] = None,
+) -> None:
     """Write the report anew from the results that are there."""
     _write_report(out)
+    if into is not None:
+        from trsvr.experiments.report import write_into
+
+        write_into(out, into)
 
 
 def _write_report(folder: Path) -> None:

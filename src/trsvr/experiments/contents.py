@@ -54,8 +54,10 @@ def document(results: Results) -> Document:
     made.add(*_what_was_run(results))
     if papers:
         made.add(*_claims(judge(results)))
-    made.add(Heading("Curves"), Figure("curves", "Gap and squared gradient norm of every study", interactive=True))
+    made.add(Figure("Curves", "Gap and squared gradient norm of every study", interactive=True))
     for study in results.studies.values():
+        if not study.runs:
+            continue
         if study.name.startswith("step-size"):
             made.add(*_step_sizes(study))
         elif study.name.startswith("defaults"):
@@ -228,7 +230,9 @@ def _lines_table(study: StudyResults, subject: SubjectResults) -> Table:
     axis, unit = ("time", "s to") if study.study["timed"] else ("passes", "passes to")
     head = ["method", "settings", "α·L_max", "boundary", "CG", "final gap", "20–80 %", "final ‖∇f‖²"]
     head += ["runs", "passes", "without H·v"]
-    head += [f"{unit} {gap:.0e}".replace("e-0", "e-") for gap in GAPS] + ["seconds"]
+    head += [f"{unit} {gap:.0e}".replace("e-0", "e-") for gap in GAPS]
+    # Elsewhere several runs share the cores, and seconds say little.
+    head += ["seconds"] if study.study["timed"] else []
     rows = []
     for line in drawn_lines(subject):
         low, high = line.band_at_end("gap")
@@ -249,7 +253,7 @@ def _lines_table(study: StudyResults, subject: SubjectResults) -> Table:
                 cost(line.end("passes")),
                 cost(line.end("passes_without")),
                 *(show(line.cost(axis, gap)) for gap in GAPS),
-                plain(line.end("time")),
+                *([plain(line.end("time"))] if study.study["timed"] else []),
             ]
         )
     return Table(head, rows, words=(0, 1))
@@ -309,8 +313,10 @@ def _chosen(settings: dict[str, Any], keys: dict[str, Any]) -> str:
 
 def _step_sizes(study: StudyResults) -> list[Any]:
     rows = []
+    alphas: set[float] = set()
     for subject in study.subjects:
         for group, lines in groups(subject).items():
+            alphas |= {line.alpha for line in lines if line.alpha is not None}
             ends = {line.alpha or np.nan: (np.inf if line.diverged else line.final("gap")) for line in lines}
             best = min(ends, key=lambda alpha: ends[alpha])
             # An α is good if it comes within a factor ten of the best, or to rounding.
@@ -330,7 +336,10 @@ def _step_sizes(study: StudyResults) -> list[Any]:
     head = ["data", "method", "best α", "α·L_max", "gap there", "within ten times of it", "points", "diverged"]
     return [
         Heading(f"Beyond the paper: {study.study['title'].lower()}"),
-        Paragraph(f"{study.study['about']} {study.study['epochs']} epochs, 13 values of α from 1e-3 to 1e3."),
+        Paragraph(
+            f"{study.study['about']} {study.study['epochs']} epochs, {len(alphas)} values of α from "
+            f"{min(alphas, default=0):g} to {max(alphas, default=0):g}."
+        ),
         Table(head, rows, words=(0, 1, 5)),
         Figure(study.name, "Final gap against α"),
     ]
@@ -351,7 +360,7 @@ def _defaults(study: StudyResults) -> list[Any]:
         names, costs = profiles.costs(study, "passes", target)
         ratios = profiles.ratios(costs)
         for name, row in zip(names, ratios, strict=True):
-            best.append([name, f"{target:g}", f"{np.mean(row <= 1):.0%}", f"{np.mean(np.isfinite(row)):.0%}"])
+            best.append([name, f"{target:g}", _share(row <= 1), _share(np.isfinite(row))])
     return [
         Heading("Beyond the paper: performance profiles"),
         Paragraph(
@@ -364,6 +373,10 @@ def _defaults(study: StudyResults) -> list[Any]:
         Table(["method", "gap down to", "cheapest", "gets there"], best, words=(0,)),
         Figure(f"{study.name}-profiles", "Performance profiles (Dolan & Moré)"),
     ]
+
+
+def _share(true: Any) -> str:
+    return f"{true.mean():.0%}" if true.size else "–"
 
 
 def _relative_cost(line: Line, target: float) -> float:
@@ -383,7 +396,9 @@ def _adaptive(results: Results) -> list[Any]:
                 small(rival.final("gap")),
                 small(adaptive.final("gap")),
                 *(f"{cost(rival.cost('passes', gap))} / {cost(adaptive.cost('passes', gap))}" for gap in GAPS),
-                f"{plain(rival.end('time'), 2)} / {plain(adaptive.cost('time', GAPS[-1]), 2)}",
+                f"{plain(rival.end('time'), 2)} / {plain(adaptive.cost('time', GAPS[-1]), 2)}"
+                if study.study["timed"]
+                else "",
             ]
         )
     head = ["study", "the paper's version (its best)", "its final gap", "adaptive"]
@@ -394,7 +409,7 @@ def _adaptive(results: Results) -> list[Any]:
             "`trsvr.TRSVR()` has nothing to choose: it measures steps in the curvature's own norm and finds batch and "
             "inner loop "
             "by itself. Where two numbers stand in a column, the paper's version comes first; a dash is never within "
-            "the budget."
+            "the budget. Seconds are given where a run had the machine to itself."
         ),
         Table(head, rows, words=(0, 1)),
         Figure("adaptive", "Gap against passes: the paper's version of TRSVR and the adaptive one"),

@@ -6,6 +6,7 @@ tell apart; every method also has its own dash pattern, for those who print in b
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,8 @@ def draw_all(results: Results, folder: Path) -> list[Path]:
 def figures_of(results: Results) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Names of the figures, and how each is drawn."""
     for study in results.studies.values():
+        if not study.runs:
+            continue
         if study.name.startswith("step-size"):
             yield study.name, lambda study=study: step_size_figure(study)  # type: ignore[misc]
             continue
@@ -173,9 +176,9 @@ def step_size_figure(study: StudyResults) -> Any:
             axis.plot(alphas, ends[:, 1], marker="o", markersize=3.5, label=group, **pen(style(place)))
             axis.fill_between(alphas, ends[:, 0], ends[:, 2], color=style(place)[0], alpha=0.18, linewidth=0)
         largest, mean = subject.facts["component_smoothness"], subject.facts["smoothness"]
-        for value, name in ((1.0 / largest, "1/L_max"), (1.0 / mean, "1/L")):
+        for value, name, height in ((1.0 / largest, "1/L_max", 0.995), (1.0 / mean, "1/L", 0.94)):
             axis.axvline(value, color="0.6", linewidth=0.9, linestyle=":")
-            axis.text(value, 0.995, name, transform=axis.get_xaxis_transform(), fontsize=8, va="top", color="0.4")
+            axis.text(value, height, name, transform=axis.get_xaxis_transform(), fontsize=8, va="top", color="0.4")
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_ylim(top=1e3)
@@ -261,6 +264,6 @@ def profile_figure(study: StudyResults) -> Any:
             axis.grid(alpha=0.3)
         row[0].set_ylabel("share of problems and seeds")
     legend_below(figure, grid[0][0])
-    sets = ", ".join(subject.title for subject in study.subjects)
-    figure.suptitle(f"Performance profiles, every method with its defaults\n{sets}", fontsize=11)
+    sets = textwrap.fill("; ".join(subject.title for subject in study.subjects), 110)
+    figure.suptitle(f"Performance profiles, every method with its defaults\n{sets}", fontsize=10)
     return figure

@@ -24,7 +24,7 @@ def ratios(costs: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     solved = np.isfinite(costs).any(axis=0)
     found = costs[:, solved]
-    return np.asarray(found / found.min(axis=0))
+    return np.asarray(found / found.min(axis=0, initial=np.inf))
 
 
 def profile(costs: NDArray[np.float64], taus: Vector) -> NDArray[np.float64]:

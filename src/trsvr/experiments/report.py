@@ -40,10 +40,26 @@ def write(folder: Path) -> list[Path]:
 # --------------------------------------------------------------------------------------------------------- Markdown
 
 
-def markdown(made: Document) -> str:
-    """The report as Markdown."""
-    parts = [f"# {made.title}"]
+#: In a document that takes the tables in, everything below this line is replaced.
+MARK = "<!-- below this line: trsvr paper report --into -->"
+
+
+def write_into(folder: Path, document_path: Path) -> None:
+    """Put the tables of a folder's results, without figures, below the `MARK` of an existing document."""
+    text = document_path.read_text(encoding="utf-8")
+    if MARK not in text:
+        raise ValueError(f"--into {document_path}: it has no line {MARK!r}")
+    tables = markdown(document(read(folder)), figures_too=False)
+    with written_beside(document_path) as beside:
+        beside.write_text(f"{text.split(MARK)[0]}{MARK}\n\n{tables}", encoding="utf-8")
+
+
+def markdown(made: Document, *, figures_too: bool = True) -> str:
+    """The report as Markdown; without figures also without its title, to stand inside another document."""
+    parts = [f"# {made.title}"] if figures_too else []
     for block in made.blocks:
+        if isinstance(block, Figure) and not figures_too:
+            continue
         if isinstance(block, Heading):
             parts.append(f"{'#' * block.level} {block.text}")
         elif isinstance(block, Paragraph):
@@ -54,7 +70,7 @@ def markdown(made: Document) -> str:
         elif isinstance(block, Table):
             parts.append(_markdown_table(block))
         elif block.interactive:
-            parts.append("Interactive curves are in `report.html`.")
+            parts.append(f"## {block.name}\n\nInteractive curves are in `report.html`.")
         else:
             parts.append(f"![{block.caption}](figures/{block.name}.png)")
     return "\n\n".join(parts) + "\n"
@@ -95,11 +111,12 @@ def _anchor(text: str) -> str:
 
 
 def _contents(made: Document) -> str:
-    links = [
-        f'<a href="#{_anchor(block.text)}">{html.escape(block.text)}</a>'
+    headings = [
+        block.text if isinstance(block, Heading) else block.name
         for block in made.blocks
-        if isinstance(block, Heading) and block.level == 2
+        if (isinstance(block, Heading) and block.level == 2) or (isinstance(block, Figure) and block.interactive)
     ]
+    links = [f'<a href="#{_anchor(text)}">{html.escape(text)}</a>' for text in headings]
     return f"<nav>{''.join(links)}</nav>"
 
 
@@ -116,7 +133,7 @@ def _block(block: Any, drawn: Path) -> str:
     if isinstance(block, Table):
         return _html_table(block)
     if block.interactive:
-        return '<div id="explorer"></div>'
+        return f'<h2 id="{_anchor(block.name)}">{html.escape(block.name)}</h2><div id="explorer"></div>'
     return _image(block, drawn)
 
 

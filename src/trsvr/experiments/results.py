@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trsvr.experiments import curves
 from trsvr.experiments.runner import read_run
+from trsvr.experiments.specification import rank
 
 Vector = NDArray[np.float64]
 
@@ -242,7 +243,8 @@ def read(folder: Path) -> Results:
     if not known["studies"]:
         raise ValueError(f"--out {folder}: nothing was run there yet (trsvr paper run)")
     load = _loader(folder / "results")
-    studies = {name: _study(name, entry, load) for name, entry in known["studies"].items()}
+    entries = sorted(known["studies"].items(), key=lambda pair: rank(pair[0]))
+    studies = {name: _study(name, entry, load) for name, entry in entries}
     return Results(studies, known.get("machine", {}), known["sessions"])
 
 

@@ -213,14 +213,14 @@ class Study:
 
 def names() -> list[str]:
     """The studies that come with the package, the paper's first."""
-    return sorted(
-        (path.name[: -len(".toml")] for path in _folder().iterdir() if path.name.endswith(".toml")), key=_rank
-    )
+    return sorted((path.name[: -len(".toml")] for path in _folder().iterdir() if path.name.endswith(".toml")), key=rank)
 
 
-def _rank(name: str) -> tuple[int, str]:
+def rank(name: str) -> tuple[int, str]:
+    """Order of studies: the paper's in its order, then those beyond it; a variant follows its study."""
     order = ("convex", "double-well", "sgd-adam", "sensitivity", "ablation")
-    return (order.index(name) if name in order else len(order), name)
+    base = name.removesuffix("-nonconvex")
+    return (order.index(base) if base in order else len(order), name)
 
 
 def _folder() -> Any:
