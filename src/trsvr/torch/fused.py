@@ -6,7 +6,10 @@ runs on the plain formulas over rows whose products are hand-written.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -241,7 +244,7 @@ class FusedSums(Sums):
         if self._evaluation is None:
             at, out = self._room(self.n_parameters), self._room(self.D + 2)
             parts = self._room(self._full_programs, self.D + 2)
-            self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False))
+            self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False), keep=(parts,))
         found = self._evaluation.run(x)
         return float(found[self.D]), found[: self.n_parameters].copy(), float(found[self.D + 1])
 
@@ -343,30 +346,48 @@ class FusedSums(Sums):
         torch.cuda.synchronize(self.device)
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's garbage collector: what it frees on the device would break the recording of a graph."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 class _Captured:
     """Launches recorded once and replayed: input from the host, output to the host, one wait."""
 
-    def __init__(self, source: Tensor, target: Tensor, launch: Any) -> None:
+    def __init__(self, source: Tensor, target: Tensor, launch: Any, keep: tuple[Tensor, ...]) -> None:
         self._graph: Any = None
+        self._launches: Any = None
         self._device = source.device
+        # A graph knows addresses only: what lies there must live as long. It must not keep those who own it, though:
+        # a ring of references would be freed at any moment, also while another graph is recorded.
+        self._kept = (source, target, *keep)
         pinned = self._device.type == "cuda"
-        self._input = torch.zeros(source.shape, dtype=source.dtype, pin_memory=pinned)
-        self._output = torch.zeros(target.shape, dtype=target.dtype, pin_memory=pinned)
-        self._in, self._out = self._input.numpy(), self._output.numpy()
+        given = torch.zeros(source.shape, dtype=source.dtype, pin_memory=pinned)
+        answer = torch.zeros(target.shape, dtype=target.dtype, pin_memory=pinned)
+        self._input, self._output = given, answer
+        self._in, self._out = given.numpy(), answer.numpy()
 
         def launches() -> None:
-            source.copy_(self._input, non_blocking=True)
+            source.copy_(given, non_blocking=True)
             launch()
-            self._output.copy_(target, non_blocking=True)
+            answer.copy_(target, non_blocking=True)
 
-        self._launches = launches
         if pinned:
-            with torch.cuda.device(self._device):
+            with torch.cuda.device(self._device), _no_collection():
                 launches()  # compiles what is not compiled yet: nothing may be loaded while a graph is recorded
                 torch.cuda.synchronize()
                 self._graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(self._graph):
                     launches()
+        else:
+            self._launches = launches
 
     def run(self, values: Vector) -> Vector:
         """Replay with these values; what comes back is overwritten by the next run."""
@@ -385,7 +406,7 @@ class _InnerLoop:
 
     def __init__(self, sums: FusedSums, most: int) -> None:
         D = sums.D
-        self._sums, self._d = sums, sums.n_parameters
+        self._D, self._d = D, sums.n_parameters
         # x, the plan, and the state's flag and count: see `kernels`
         self._sent = np.zeros(3 * D + D * D + 9)
         self._sent[-2] = 1.0
@@ -406,13 +427,13 @@ class _InnerLoop:
                     P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=4096 // D, num_warps=8,
                 )  # fmt: skip
 
-        self._captured = _Captured(sent, state, launch)
+        self._captured = _Captured(sent, state, launch, keep=(parts,))
 
     def run(
         self, at: Vector, x: Vector, gradient: Vector, inverse: Any, scalars: tuple[float, ...]
     ) -> tuple[Vector, int]:
         """New x and the number of steps."""
-        D, d, sent = self._sums.D, self._d, self._sent
+        D, d, sent = self._D, self._d, self._sent
         sent[:d] = x
         sent[D : D + d] = at
         sent[2 * D : 2 * D + d] = gradient

@@ -35,8 +35,7 @@ class TensorView:
         self._at: torch.Tensor | None = None
         self._raised = False
         self._total = math.nan
-        if hasattr(self.sums, "inner_steps") and problem.penalty.cubic is not None:
-            self.inner_steps = self._inner_steps
+        self._walks = hasattr(self.sums, "inner_steps") and problem.penalty.cubic is not None
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
@@ -143,7 +142,7 @@ class TensorView:
         per_half = count // 2 * length
         return halves[0].cpu().numpy() / per_half, halves[1].cpu().numpy() / per_half, count * length
 
-    def _inner_steps(
+    def inner_steps(
         self, x: Vector, gradient: Vector, norm: Any, alpha: float, batch: int, most: int, random: np.random.Generator
     ) -> tuple[Vector, int, int] | None:
         """All inner steps of an epoch on the device, without a word to the host in between.
@@ -151,7 +150,7 @@ class TensorView:
         Returns the new x, the steps made and the rows drawn by each; None where the norm is none that a matrix on
         the device can stand for.
         """
-        inverse = norm.plain_inverse() if hasattr(norm, "plain_inverse") else None
+        inverse = norm.plain_inverse() if self._walks and hasattr(norm, "plain_inverse") else None
         if inverse is None:
             return None
         length = _power_of_two(batch // 32)
