@@ -119,8 +119,10 @@ class Descent:
             report.gradient_evaluations += problem.n_samples
         self.estimator.restart(state.memory, state.x, state.gradient)
         # On sparse rows untouched coordinates are brought up to date at the end of a slice, which shows in last digits.
-        at_once = None if isinstance(state.work, DescentWork) else lazy.steps_at_once(reached.kernels, self.batch_size)
-        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem), at_once):
+        fixed = {}
+        if not isinstance(state.work, DescentWork):
+            fixed["at_once"] = lazy.steps_at_once(reached.kernels, self.batch_size)
+        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem), **fixed):
             self._run(reached, state, reached.rows(indices))
             report.steps += indices.size // self.batch_size
         report.gradient_evaluations += report.steps * self.estimator.evaluations(self.batch_size)
