@@ -28,7 +28,7 @@ class Stepwise:
     def __init__(self, state, indices):
         self.state, self.indices, self.iterates = state, indices, []
 
-    def slices(self, batch_size, steps):
+    def slices(self, batch_size, steps, at_once=None):
         for batch in self.indices[: steps * batch_size].reshape(steps, batch_size):
             yield batch
             self.iterates.append(self.state.x.copy())
@@ -40,7 +40,7 @@ class Whole:
     def __init__(self, indices):
         self.indices = indices
 
-    def slices(self, batch_size, steps):
+    def slices(self, batch_size, steps, at_once=None):
         yield self.indices[: steps * batch_size]
 
 

@@ -134,8 +134,10 @@ class Descent:
             report.gradient_evaluations += problem.n_samples
         self.estimator.restart(state.memory, state.x, state.gradient)
         # On sparse rows untouched coordinates are brought up to date at the end of a slice, which shows in last digits.
-        at_once = None if isinstance(state.work, DescentWork) else lazy.steps_at_once(reached.kernels, self.batch_size)
-        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem), at_once):
+        fixed = {}
+        if not isinstance(state.work, DescentWork):
+            fixed["at_once"] = lazy.steps_at_once(reached.kernels, self.batch_size)
+        for indices in rows.slices(self.batch_size, self.steps_per_epoch(problem), **fixed):
             for here, numbers in reached.pieces(indices, self.batch_size):
                 self._run(here, state, numbers)
             report.steps += indices.size // self.batch_size
