@@ -19,7 +19,7 @@ def small_cluster(workers: int, **options):
             n_workers=workers,
             threads_per_worker=1,
             dashboard_address=None,
-            silence_logs=50,
+            silence_logs=False,  # it would silence the handlers with which pytest listens, too
             **{"memory_limit": "1GB", **options},
         )
         try:
