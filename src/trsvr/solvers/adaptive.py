@@ -58,8 +58,11 @@ _PAIRS = 20
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 2
 _MOST_INNER_STEPS = 10
-# Conjugate gradients stop at this relative residual: with a dense P as the model one product reaches it.
+# Conjugate gradients stop at this relative residual: with a dense P as the model one product reaches it. On the whole
+# Hessian they go on until the model is no better than that, but not into the rounding of f.
 _CG_TOLERANCE = 0.1
+_CG_LOOSEST = 0.2
+_CG_ROUNDING = 1e-14
 _SHRINK, _GROW = 0.25, 2.0
 # An outer iteration that leaves more than this part of ½‖g‖²_{P⁻¹} was of little help, or of hardly any.
 _HELPFUL, _POOR, _USELESS = 0.03, 0.1, 0.7
@@ -68,6 +71,8 @@ _MOVED = 0.1
 # Raised curvatures are given up when the true ones are this part of them.
 _TRUSTED = 0.5
 _UNBOUNDED = 1e10
+# What is left to gain is estimated to a factor of about this.
+_CAUTION = 4.0
 # A nonconvex run ends where the gradient is below this and no curvature is more negative than that, relatively.
 _NEARLY = 1e-12
 _SMALL_GRADIENT = 1e-9
@@ -205,6 +210,7 @@ class AdaptiveTRSVR:
                 "batch_size": float(batch),
                 "curvature_rows": float(rows),
                 "contraction": 0.0,
+                "cg_tolerance": _CG_TOLERANCE,
                 "expected_decrease": math.inf,
                 "at_floor": 0.0,
                 "nonconvex": 0.0,
@@ -256,6 +262,7 @@ class AdaptiveTRSVR:
             "predicted": taken.predicted(gradient),
             "length": taken.length / size if size > 0.0 else 0.0,
             "inside": taken.exit == Exit.TOLERANCE,
+            "foretold": gradient + taken.product if work.exact else None,
         }
         if work.escape is None and not work.exact:
             self._inner_loop(problem, state, reference, gradient, report, random)
@@ -329,7 +336,8 @@ class AdaptiveTRSVR:
         work: _Work = state.work
         radius = state.scalars["alpha"] * size
         pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and _pairs_pay(problem) else None
-        taken = preconditioned_cg(work.model, work.norm, gradient, radius, _CG_TOLERANCE, self.max_cg, pairs)
+        tolerance = state.scalars["cg_tolerance"] if work.exact else _CG_TOLERANCE
+        taken = preconditioned_cg(work.model, work.norm, gradient, radius, tolerance, self.max_cg, pairs)
         if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == _UNBOUNDED:
             # Without a bound the model has no minimum: begin with a step as long as the gradient.
             state.scalars["alpha"] = report.alpha = 1.0
@@ -399,6 +407,7 @@ class AdaptiveTRSVR:
             work.escape = None
             work.kept = True
             scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
+            scalars["cg_tolerance"] = self._next_tolerance(state, decrease)
             if not before["inside"]:
                 scalars["alpha"] = min(_GROW * scalars["alpha"], _UNBOUNDED)
             if scalars["contraction"] > _USELESS and isinstance(work.norm, DenseNorm):
@@ -433,11 +442,32 @@ class AdaptiveTRSVR:
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
 
     @staticmethod
+    def _next_tolerance(state: State, decrease: float) -> float:
+        """How exactly the next subproblem on the whole Hessian is worth solving.
+
+        The model foretold a gradient; what came differs by a part w of the last one, in P⁻¹. That part falls with the
+        gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe.
+        """
+        before, norm = state.work.before, state.work.norm
+        if before["foretold"] is None or not before["inside"] or not min(decrease, before["decrease"]) > 0.0:
+            return _CG_TOLERANCE
+        wrong = math.sqrt(0.5 * norm.dual(state.gradient - before["foretold"]) / before["decrease"])
+        expected = wrong * (decrease / before["decrease"]) ** 0.25
+        return min(max(expected, math.sqrt(_CG_ROUNDING * abs(state.value) / decrease)), _CG_LOOSEST)
+
+    @staticmethod
     def _expected_decrease(work: _Work, decrease: float) -> float:
-        """How far f is above its minimum: ½‖g‖²_{P⁻¹}, or what the last step has gained where P is no model of H."""
+        """How far f is above its minimum: ½‖g‖²_{P⁻¹}, or by what the last step has gained where P is no model of H.
+
+        After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
+        ‖g‖²_{P⁻¹} have fallen alike.
+        """
         if isinstance(work.norm, DenseNorm) and work.norm.convex:
             return decrease
-        predicted = float(work.before["predicted"])
+        before = work.before
+        predicted = float(before["predicted"])
+        if before["foretold"] is not None and before["inside"] and work.here is not None:
+            return predicted * min(1.0, _CAUTION * decrease / before["decrease"])
         # Without a scale for the parameters conjugate gradients may have stopped too early to know.
         return predicted if work.here is not None else max(predicted, decrease)
 
