@@ -52,6 +52,8 @@ _DENSE_LIMIT = 2000
 _ROWS_PER_PASS = 4.0
 _ROWS_PER_COLUMN = 8
 _MOST_ROWS_PER_COLUMN = 200
+# With several outputs a new P costs about so many Hessian products: one that needs fewer is kept.
+_PRODUCTS_PER_BLOCKS = 8
 # Directions of conjugate gradients that are remembered.
 _PAIRS = 20
 # First batch, as a part of the data, and the largest one that is worth drawing.
@@ -63,7 +65,10 @@ _MOST_INNER_STEPS = 10
 _CG_TOLERANCE = 0.1
 _CG_LOOSEST = 0.2
 _CG_ROUNDING = 1e-14
-_SHRINK, _GROW = 0.25, 2.0
+# The radius after a step that failed, after one that ended at it, and where the model was right all the same: f fell
+# by this part of what the whole Hessian foretold.
+_SHRINK, _GROW, _LEAP = 0.25, 2.0, 4.0
+_RIGHT = 0.8
 # An outer iteration that leaves more than this part of ½‖g‖²_{P⁻¹} was of little help, or of hardly any.
 _HELPFUL, _POOR, _USELESS = 0.03, 0.1, 0.7
 # Curvatures that have changed by less than this part in all are the same.
@@ -98,6 +103,7 @@ class _Work:
     images: Any = None  # their products with the Hessian
     before: dict[str, Any] = field(default_factory=dict)
     kept: bool = True  # whether the last step was kept
+    products: int = 0  # that the last step has cost
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
@@ -321,6 +327,8 @@ class AdaptiveTRSVR:
         report.curvature_rows = work.rows
         if work.losses is not None and work.averaged and still and state.scalars["contraction"] <= _HELPFUL:
             return
+        if work.losses is not None and outputs > 1 and work.kept and work.products < _PRODUCTS_PER_BLOCKS:
+            return
         rows = int(min(state.scalars["curvature_rows"], 1e15))
         sampled, taken = work.here.matrix(rows, random()) if outputs == 1 else work.here.matrices(rows, random())
         report.gradient_evaluations += taken * d // 4
@@ -344,6 +352,7 @@ class AdaptiveTRSVR:
             taken = preconditioned_cg(work.model, work.norm, gradient, size, _CG_TOLERANCE, self.max_cg)
         state.x += taken.step
         report.steps += 1
+        work.products = taken.products
         if pairs is not None:
             work.remember(pairs)
         if work.exact:
@@ -409,7 +418,8 @@ class AdaptiveTRSVR:
             scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
             scalars["cg_tolerance"] = self._next_tolerance(state, decrease)
             if not before["inside"]:
-                scalars["alpha"] = min(_GROW * scalars["alpha"], _UNBOUNDED)
+                right = work.exact and before["value"] - state.value >= _RIGHT * before["predicted"]
+                scalars["alpha"] = min((_LEAP if right else _GROW) * scalars["alpha"], _UNBOUNDED)
             if scalars["contraction"] > _USELESS and isinstance(work.norm, DenseNorm):
                 # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
                 work.averaged = 0
@@ -438,6 +448,8 @@ class AdaptiveTRSVR:
             work.cautious = True
             return
         scalars["alpha"] = _SHRINK * min(scalars["alpha"], before["length"] or scalars["alpha"])
+        if isinstance(work.norm, BlockNorm):
+            return  # the whole Hessian was the model: it is not the sample that was wrong
         scalars["curvature_rows"] *= 2.0
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
 
