@@ -66,3 +66,17 @@ def test_changes_on_runs_of_rows_are_unbiased_and_their_halves_independent():
     first, second = halves[:, 0] - exact, halves[:, 1] - exact
     correlation = (first * second).mean(axis=0) / np.sqrt((first**2).mean(axis=0) * (second**2).mean(axis=0))
     assert np.abs(correlation).max() < 0.2
+
+
+@pytest.mark.parametrize(("intercept", "sparse"), [(False, False), (True, False), (True, True)])
+def test_a_sketch_of_all_rows_is_a_product_and_of_some_rows_has_it_as_its_mean(intercept, sparse):
+    _, view, x, hessian, rng = looked_at(intercept, sparse)
+    directions = rng.normal(size=(x.size, 3))
+    exact = hessian @ directions
+    images, taken = view.sketch(directions, 10**9, rng)
+    assert taken == 1500
+    np.testing.assert_allclose(images, exact, rtol=1e-11, atol=1e-13)
+    draws = np.array([view.sketch(directions, 100, rng)[0] for _ in range(600)])  # one of 15 sets of rows
+    sets = np.unique(draws.round(12), axis=0)
+    assert len(sets) == 15
+    np.testing.assert_allclose(sets.mean(axis=0), exact, rtol=1e-9, atol=1e-12)

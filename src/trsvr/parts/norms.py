@@ -6,6 +6,8 @@ With P near the Hessian, α = 1 is a Newton step on every problem, whatever the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,6 +83,7 @@ class QuasiNewtonNorm:
         self._inverse = 1.0 / diagonal
         self._directions, self._images = directions, images
         curvatures = np.einsum("kj,kj->k", directions, images)
+        self._last_first = 1.0 / curvatures[::-1]
         self._weights = np.concatenate([1.0 / curvatures, np.empty_like(curvatures)])
 
     def solve(self, v: Vector) -> Vector:
@@ -90,8 +93,60 @@ class QuasiNewtonNorm:
         return solution
 
     def dual(self, v: Vector) -> float:
+        """‖v‖²_{P⁻¹}, as the sum of squares that it is: rounding cannot make it negative."""
+        rest, squares = v.copy(), 0.0
+        for direction, image, weight in zip(self._directions[::-1], self._images[::-1], self._last_first, strict=True):
+            along = dot(direction, rest)
+            squares += weight * along * along
+            rest -= (weight * along) * image
+        return float(squares + dot(rest, self._inverse * rest))
+
+
+class NystromNorm:
+    """P = D^½ (ρI + U(Λ − ρ)Uᵀ) D^½: a diagonal, corrected where the curvature is largest.
+
+    Λ and U are the largest eigenvalues of D^-½ H D^-½ and their vectors, as `largest_curvatures` finds them. That
+    matrix has trace d: ρ is what is left for the other directions, or the smallest of Λ if that is more.
+    """
+
+    def __init__(self, diagonal: Vector, values: Vector, vectors: Matrix) -> None:
+        d, rank = vectors.shape
+        rest = max(float(values[-1:].sum()), (d - float(values.sum())) / max(d - rank, 1), np.finfo(float).eps)
+        self._root = np.sqrt(diagonal)
+        self._vectors = vectors
+        self._less = rest / np.maximum(values, rest) - 1.0
+
+    def solve(self, v: Vector) -> Vector:
+        """P⁻¹v, up to a factor, which ρ is."""
+        scaled = v / self._root
+        scaled += self._vectors @ (self._less * (self._vectors.T @ scaled))
+        scaled /= self._root
+        return scaled
+
+    def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}."""
         return dot(v, self.solve(v))
+
+
+def largest_curvatures(
+    diagonal: Vector, product: Callable[[Matrix], Matrix], rank: int, random: np.random.Generator
+) -> tuple[Vector, Matrix]:
+    """Largest eigenvalues of D^-½ H D^-½ and their vectors, from H times ``rank`` random directions.
+
+    Nyström's approximation AΩ (ΩᵀAΩ)⁻¹ (AΩ)ᵀ, shifted by some rounding to be safe (Frangella, Tropp and Udell, 2023).
+    """
+    root = np.sqrt(diagonal)[:, None]
+    directions = np.linalg.qr(random.standard_normal((diagonal.size, rank)))[0]
+    images = product(directions / root) / root
+    shift = np.finfo(float).eps * float(np.linalg.norm(images))
+    images += shift * directions
+    small = directions.T @ images
+    values, turn = np.linalg.eigh(0.5 * (small + small.T))
+    # The square root of the small matrix's inverse, without the directions in which there is nothing.
+    keep = values > 10.0 * shift
+    root_of_it = turn[:, keep] / np.sqrt(values[keep])
+    vectors, singular, _ = np.linalg.svd(images @ root_of_it, full_matrices=False)
+    return np.maximum(singular * singular - shift, 0.0), np.ascontiguousarray(vectors)
 
 
 class BlockNorm:

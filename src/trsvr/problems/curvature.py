@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trsvr._compile import compiled_for, kernel
 from trsvr._vectors import Vector, dot
-from trsvr.problems.linear import LinearModel
+from trsvr.problems.linear import LinearModel, as_matrix
 from trsvr.problems.margins import Indices, MarginKernels, Sample
 from trsvr.problems.passes import (
     ChangeSum,
@@ -194,6 +194,21 @@ class CurvatureView:
 
         self.problem.passes.sums(task, self.kernels, use)
         return out
+
+    def sketch(self, directions: Matrix, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+        """Mean Hessian of the losses times the columns of a matrix, from every k-th row; and how many that were."""
+        every = max(1, self.n_rows // rows)
+        chosen = slice(int(random.integers(every)), None, every)
+        features = self.problem.n_features
+        matrix, weights = as_matrix(self.kernels.rows, features)[chosen], self.weights[chosen, None]
+        margins = matrix @ directions[:features]
+        if self.problem.intercept:
+            margins += directions[features]
+        margins *= weights * (self.n_rows / len(weights) / self.problem.n_samples)
+        images = np.empty_like(directions)
+        images[:features] = matrix.T @ margins
+        images[features:] = margins.sum(axis=0)
+        return images, len(weights)
 
     def changes(
         self, x: Vector, batch_size: int, random: np.random.Generator, scattered: bool = False

@@ -273,7 +273,7 @@ class LinearModel:
 
     def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
         """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
-        matrix = _as_matrix(self.kernels.rows, self.n_features) if X is None else X
+        matrix = as_matrix(self.kernels.rows, self.n_features) if X is None else X
         weights = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
         margins = np.asarray(matrix @ weights[: self.n_features])
         if self.intercept:
@@ -303,7 +303,7 @@ class LinearModel:
         )
 
 
-def _as_matrix(rows: Rows, columns: int) -> Any:
+def as_matrix(rows: Rows, columns: int) -> Any:
     if isinstance(rows, DenseRows):
         return rows.values
     return scipy.sparse.csr_array(

@@ -4,7 +4,7 @@ One outer iteration at the reference point x̃, with f and the full gradient g̃
 
 1. *Norm.* P ≈ ∇²f(x̃): a matrix from m sampled rows where that costs less than some tens of Hessian products (with
    several outputs a matrix for each), else the Hessian's diagonal, improved by the directions and products of
-   earlier conjugate gradients. It is built anew only when the curvatures have moved or the last one was of little help.
+   earlier conjugate gradients, or by the largest curvatures where they have taken long. It is built anew only when the curvatures have moved or the last one was of little help.
 2. *First step.* At x = x̃ the variance-reduced gradient is g̃ itself, without a batch: p ≈ argmin g̃ᵀp + ½ pᵀHp over
    ‖p‖_P ≤ α‖g̃‖_{P⁻¹}, by Steihaug's conjugate gradients in the norm P. H is P itself, or the whole Hessian where P is
    no good model of it.
@@ -32,7 +32,15 @@ from trsvr import _check
 from trsvr._vectors import Vector, dot
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.gradients import NoMemory
-from trsvr.parts.norms import BlockNorm, DenseNorm, DiagonalNorm, IdentityNorm, QuasiNewtonNorm
+from trsvr.parts.norms import (
+    BlockNorm,
+    DenseNorm,
+    DiagonalNorm,
+    IdentityNorm,
+    NystromNorm,
+    QuasiNewtonNorm,
+    largest_curvatures,
+)
 from trsvr.parts.subproblems import Exit, NormedStep, preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy
 from trsvr.problems.curvature import CurvatureView
@@ -56,6 +64,11 @@ _MOST_ROWS_PER_COLUMN = 200
 _PRODUCTS_PER_BLOCKS = 8
 # Directions of conjugate gradients that are remembered.
 _PAIRS = 20
+# Where they need more products than the first of these, the largest curvatures are sought: so many of them, on a part
+# of the rows.
+_MANY_PRODUCTS = 25
+_RANK = 50
+_ROWS_OF_A_SKETCH = 10
 # First batch, as a part of the data, and the largest one that is worth drawing.
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 2
@@ -99,6 +112,8 @@ class _Work:
     rows: int = 0  # from which it was built
     averaged: int = 0  # samples in it: older ones are kept while that helps
     total_weight: float = math.nan
+    values: Any = None  # largest curvatures in parts of the diagonal, where they were sought
+    vectors: Any = None
     directions: Any = None  # of earlier conjugate gradients
     images: Any = None  # their products with the Hessian
     before: dict[str, Any] = field(default_factory=dict)
@@ -301,12 +316,17 @@ class AdaptiveTRSVR:
         work.total_weight = weight
         moved = math.inf if math.isnan(moved) or not work.kept else moved
         if kind == "diagonal":
-            if work.losses is None or moved > _MOVED:
+            anew = work.losses is None or moved > _MOVED
+            if anew:
                 work.losses = view.diagonal()
                 report.gradient_evaluations += problem.n_samples
             report.curvature_rows = problem.n_samples
             work.norm = DiagonalNorm(work.losses + np.abs(penalty))
-            if _pairs_pay(problem):
+            if hasattr(view, "sketch") and _directions_pay(problem, _RANK):
+                self._sketch(problem, state, report, random, anew)
+            if work.values is not None:
+                work.norm = NystromNorm(work.norm.diagonal, work.values, work.vectors)
+            elif _directions_pay(problem, _PAIRS):
                 work.norm = _with_pairs(work.norm, work)
             work.exact = True
         else:
@@ -317,6 +337,20 @@ class AdaptiveTRSVR:
             still = moved <= _MOVED and work.rows < problem.n_samples and not _is_elsewhere(problem)
             work.exact = several or (still and (work.exact or state.scalars["contraction"] > _POOR))
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
+
+    def _sketch(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws, anew: bool) -> None:
+        """The largest curvatures, once conjugate gradients have needed many products, and then with every diagonal."""
+        work: _Work = state.work
+        if not (anew if work.values is not None else work.products > _MANY_PRODUCTS):
+            return
+        rows, rank = max(problem.n_samples // _ROWS_OF_A_SKETCH, 1), min(_RANK, problem.n_parameters)
+
+        def product(directions: Any) -> Any:
+            images, taken = work.here.sketch(directions, rows, random())
+            report.gradient_evaluations += taken * rank
+            return images
+
+        work.values, work.vectors = largest_curvatures(work.norm.diagonal, product, rank, random())
 
     def _sample(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws, moved: float) -> None:
         """The sampled matrices of P, unless the old ones will do."""
@@ -343,7 +377,7 @@ class AdaptiveTRSVR:
         """One trust-region step along ``gradient``, of P⁻¹-norm ``size``."""
         work: _Work = state.work
         radius = state.scalars["alpha"] * size
-        pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and _pairs_pay(problem) else None
+        pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and _directions_pay(problem, _PAIRS) else None
         tolerance = state.scalars["cg_tolerance"] if work.exact else _CG_TOLERANCE
         taken = preconditioned_cg(work.model, work.norm, gradient, radius, tolerance, self.max_cg, pairs)
         if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == _UNBOUNDED:
@@ -425,7 +459,7 @@ class AdaptiveTRSVR:
                 work.averaged = 0
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
-            scalars["expected_decrease"] = self._expected_decrease(work, decrease)
+            scalars["expected_decrease"] = self._expected_decrease(work, decrease, before["value"] - state.value)
             if scalars["nonconvex"]:
                 self._doubt(state)
             return
@@ -468,17 +502,19 @@ class AdaptiveTRSVR:
         return min(max(expected, math.sqrt(_CG_ROUNDING * abs(state.value) / decrease)), _CG_LOOSEST)
 
     @staticmethod
-    def _expected_decrease(work: _Work, decrease: float) -> float:
+    def _expected_decrease(work: _Work, decrease: float, gained: float) -> float:
         """How far f is above its minimum: ½‖g‖²_{P⁻¹}, or by what the last step has gained where P is no model of H.
 
         After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
-        ‖g‖²_{P⁻¹} have fallen alike.
+        ‖g‖²_{P⁻¹} have fallen alike: where the model was right, so that there is a reason to believe it.
         """
         if isinstance(work.norm, DenseNorm) and work.norm.convex:
             return decrease
         before = work.before
         predicted = float(before["predicted"])
-        if before["foretold"] is not None and before["inside"] and work.here is not None:
+        rounding = 64 * _EPSILON * abs(before["value"])
+        right = abs(gained - predicted) <= (1.0 - _RIGHT) * predicted + rounding
+        if right and before["foretold"] is not None and before["inside"] and work.here is not None:
             return predicted * min(1.0, _CAUTION * decrease / before["decrease"])
         # Without a scale for the parameters conjugate gradients may have stopped too early to know.
         return predicted if work.here is not None else max(predicted, decrease)
@@ -545,11 +581,11 @@ def _matrix_pays(problem: Any) -> bool:
     return bool(matrix <= _PRODUCTS_PER_MATRIX * (4.0 * outputs * entries + _FLOPS_OF_A_CALL))
 
 
-def _pairs_pay(problem: Any) -> bool:
-    """Whether remembered directions cost little beside a Hessian product, which is dear without a linear model."""
+def _directions_pay(problem: Any, count: int) -> bool:
+    """Whether so many directions cost little beside a Hessian product, which is dear without a linear model."""
     d, outputs = _shape(problem)
     entries = getattr(problem, "n_entries", None)
-    return entries is None or 4 * _PAIRS * d * outputs <= entries * outputs + _FLOPS_OF_A_CALL
+    return entries is None or 4 * count * d * outputs <= entries * outputs + _FLOPS_OF_A_CALL
 
 
 def _with_pairs(norm: Any, work: _Work) -> Any:
