@@ -7,6 +7,7 @@ which files of another folder are copied first. Nothing in the tables is written
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -20,7 +21,11 @@ SOLVES = {
     "streamed": "Logistic regression, rows streamed from host memory",
     "streamed_once": "The same, with room for all rows on the device",
 }
-CHECKS = {"check": "check.py", "sanitize": "check.py --sanitize (small launches)"}
+CHECKS = {
+    "check": "check.py",
+    "sanitize": "check.py --sanitize (small launches) under compute-sanitizer's memcheck",
+    "racecheck": "the same under its racecheck",
+}
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -111,6 +116,10 @@ def measured() -> list[str]:
             continue
         found = json.loads(path.read_text(encoding="utf-8"))
         failed = ", ".join(found["failed"]) or "none"
+        log = RESULTS / f"{name}.log"
+        if log.exists():  # what compute-sanitizer said
+            said = re.findall(r"SUMMARY: (.+)", log.read_text(encoding="utf-8"))
+            failed += "; compute-sanitizer: " + "; ".join(said)
         rows.append([title, f"{found['passed']} passed, {found['not begun']} not begun", failed, where(found["about"])])
     lines += [*table(["checks", "outcome", "failed", "when and where"], rows), "## Times", ""]
     for name, title in SOLVES.items():
@@ -136,7 +145,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         RESULTS.mkdir(exist_ok=True)
         for name in (*SOLVES, *CHECKS):
-            for ending in (".json", ".png"):
+            for ending in (".json", ".png", ".log"):
                 source = Path(sys.argv[1]) / (name + ending)
                 if source.exists():
                     shutil.copyfile(source, RESULTS / source.name)

@@ -56,7 +56,7 @@ def fuse(sums: Sums) -> Sums:
     rows: Any = sums.rows
     own = FusedDenseRows(rows.values) if isinstance(rows, DenseRows) else FusedSparseRows.of(rows)
     few = isinstance(rows, DenseRows) and sums.outputs == 1 and rows.columns + sums.intercept <= MOST_COLUMNS
-    kind = Sums
+    kind: type[Sums] = Sums
     if sums.outputs == 1 and rows.n_rows < 2**31 - 2**16:
         kind = FusedSums if few else WideSums
     return kind(own, sums.labels, sums.weights, sums.loss, sums.intercept, sums.outputs)
@@ -250,6 +250,7 @@ class WideSums(SteppingSums):
             "LOSS": CODES[type(self.loss)],
             "WEIGHTED": self.weights is not None,
             "INTERCEPT": int(self.intercept),
+            "enable_fp_fusion": False,  # see `kernels`
         }
         if isinstance(rows, SparseRows):
             inner_kernels.sparse_changes[(self.programs,)](
@@ -289,6 +290,9 @@ class FusedSums(SteppingSums):
         }
         assert isinstance(self.rows, DenseRows)
         self._data = (self.rows.values, self.labels, self._empty if self.weights is None else self.weights)
+        # Numbers of a row that a thread reads at once: up to 16 bytes, as the rows' length allows.
+        self._together = math.gcd(self.rows.columns, 16 // self._data[0].element_size())
+        self._rounding = {"enable_fp_fusion": self._together > 1}
         self.cut(self.shape)
 
     def cut(self, shape: Shape) -> None:
@@ -308,13 +312,12 @@ class FusedSums(SteppingSums):
         """What the inner steps are to be given of P; None where they cannot be made."""
         return norm.plain_inverse()
 
-    def tuned(self, shape: Shape | None = None) -> dict[str, int]:
+    def tuned(self, shape: Shape | None = None) -> dict[str, Any]:
         """How a kernel is to be launched, in the usual shape or another one."""
         rows, warps, stages = (shape or self.shape)[:3]
-        # Rows that one sweep of the threads covers: each reads up to 16 bytes of a row, as the rows' length allows.
-        together = math.gcd(self.rows.columns, 16 // self._data[0].element_size())
-        sweep = max(1, warps * 32 * together // self.D)
-        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": min(sweep, rows) if self.shape.fold else rows}
+        sweep = max(1, warps * 32 * self._together // self.D)
+        fold = min(sweep, rows) if self.shape.fold else rows
+        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": fold, **self._rounding}
 
     def _add_up(self, parts: Tensor, out: Tensor) -> Tensor:
         count, width = parts.shape[0], parts[0].numel()
@@ -383,10 +386,10 @@ class FusedSums(SteppingSums):
         self, x: Tensor, raised: bool, cut: tuple[int, int] | None, starts: Tensor, parts: Tensor, out: Tensor
     ) -> None:
         count, length = cut or (0, 1)
-        programs = min(self._programs, triton.cdiv(count * length if cut else self.n_rows, 64))
+        programs = min(self._programs, triton.cdiv(count * length if cut else self.n_rows, 128))
         kernels.gram_pass[(programs,)](
             *self._data, x, starts, parts, self.n_rows, count, length.bit_length() - 1, self._delta,
-            **self._common, RAISED=raised, ALL=cut is None, R=64, STAGES=2, num_warps=4,
+            **self._common, RAISED=raised, ALL=cut is None, R=128, STAGES=2, num_warps=4, **self._rounding,
         )  # fmt: skip
         self._add_up(parts[:programs], out)
 

@@ -3,6 +3,10 @@
 A program works off tiles of rows, one after another, and keeps its sums in registers; at the end it writes them to a
 place of its own, and a second, small kernel adds those in a fixed order. So the same input gives the same bits. Rows
 may be float32; every product and sum is float64. An intercept is a column of ones that exists in registers only.
+
+A margin ends in every thread that holds a part of the row, and one of them writes it down where it is needed elsewhere.
+All of them must have the same bits then. Adding a neighbour's sum to one's own does that, but not if one's own is a
+single product that is rounded together with the sum: such launches say ``enable_fp_fusion=False``.
 """
 
 # ruff: noqa: D103  # kernels are described where they are launched
