@@ -240,7 +240,7 @@ def check_memory(device, solves=1000):
 
 def all_checks(device="cuda", small=False):
     """(name, function) of every check."""
-    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (700, 150))
+    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (900, 37), (700, 150))
     for loss, dtype, sparse, (n, p) in itertools.product(LOSSES, (np.float64, np.float32), (False, True), sizes):
         for intercept, weighted in ((False, False), (True, True)):
             name = f"sums {type(loss).__name__} {np.dtype(dtype)} {n}x{p} sparse={sparse} {intercept} {weighted}"
@@ -254,7 +254,7 @@ def all_checks(device="cuda", small=False):
         name = f"variants {np.dtype(dtype)} {intercept}"
         yield name, lambda dtype=dtype, intercept=intercept: check_variants(dtype, intercept, device)
     kinds = (("few", False, 9, True), ("wide", False, 90, True), ("wide plain", False, 150, False))
-    kinds = (*kinds, ("sparse", True, 9, True), ("sparse plain", True, 300, False))
+    kinds = (*kinds, ("few, odd", False, 37, True), ("sparse", True, 9, True), ("sparse plain", True, 300, False))
     for loss, dtype, (kind, sparse, p, extras) in itertools.product(LOSSES[:4], (np.float64, np.float32), kinds):
         name = f"inner steps {type(loss).__name__} {np.dtype(dtype)} {kind}"
         yield (

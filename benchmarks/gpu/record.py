@@ -1,7 +1,8 @@
 """Write what was measured into README.md: ``python benchmarks/gpu/record.py [FOLDER]``.
 
-FOLDER has the JSON files that the scripts here wrote with ``--out``; by default ``results`` beside this file, into
-which files of another folder are copied first. Nothing in the tables is written by hand. Needs no GPU.
+FOLDER has the JSON files that the scripts here wrote with ``--out``, and what compute-sanitizer printed as NAME.log; by
+default ``results`` beside this file, into which files of another folder are copied first. Nothing in the tables is
+written by hand. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -84,10 +85,9 @@ def solve(name: str, found: dict) -> list[str]:
                 ]
             )
     lines += table(["method", "time", "relative gap at the end", ""], rows)
-    lines += [
-        f"First call, which compiles what is not compiled yet and records graphs: {found['first call']:.2f} s.",
-        "",
-    ]
+    if "first call" in found:
+        first = found["first call"]
+        lines += [f"First call, which compiles what is not compiled yet and records graphs: {first:.2f} s.", ""]
     if "passes" in found:
         read = found["passes"]["read X"]
         lines += table(
@@ -99,7 +99,8 @@ def solve(name: str, found: dict) -> list[str]:
         lines += [f"Fastest of {len(found['tiles'])} shapes of the full pass: {best}, {milliseconds(seconds)}.", ""]
     if "bytes per second" in found:
         rate = found["bytes per second"] / 1e9
-        lines += [f"One streamed pass: {milliseconds(found['pass'])}, {rate:.1f} GB/s from the host.", ""]
+        source = f"{rate:.1f} GB/s from the host" if rate else "nothing of it from the host"
+        lines += [f"One pass: {milliseconds(found['pass'])}, {source}.", ""]
     if (RESULTS / f"{name}.png").exists():
         lines += [f"![Relative gap against time](results/{name}.png)", ""]
     return lines
@@ -116,10 +117,11 @@ def measured() -> list[str]:
             continue
         found = json.loads(path.read_text(encoding="utf-8"))
         failed = ", ".join(found["failed"]) or "none"
-        log = RESULTS / f"{name}.log"
-        if log.exists():  # what compute-sanitizer said
-            said = re.findall(r"SUMMARY: (.+)", log.read_text(encoding="utf-8"))
-            failed += "; compute-sanitizer: " + "; ".join(said)
+        options = found["options"]
+        if "--match" in options:
+            title += f", those named “{options[options.index('--match') + 1]}”"
+        if "sanitizer" in found:
+            failed += "; compute-sanitizer: " + "; ".join(found["sanitizer"])
         rows.append([title, f"{found['passed']} passed, {found['not begun']} not begun", failed, where(found["about"])])
     lines += [*table(["checks", "outcome", "failed", "when and where"], rows), "## Times", ""]
     for name, title in SOLVES.items():
@@ -141,14 +143,24 @@ def draw_missing() -> None:
             draw(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".png"), name)
 
 
+def note_sanitizer(path: Path, log: Path) -> None:
+    """Keep what compute-sanitizer said at its end beside what the checks under it found."""
+    if path.exists() and log.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["sanitizer"] = re.findall(r"SUMMARY: (.+)", log.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     if len(sys.argv) > 1:
         RESULTS.mkdir(exist_ok=True)
         for name in (*SOLVES, *CHECKS):
-            for ending in (".json", ".png", ".log"):
+            for ending in (".json", ".png"):
                 source = Path(sys.argv[1]) / (name + ending)
                 if source.exists():
                     shutil.copyfile(source, RESULTS / source.name)
+        for name in CHECKS:
+            note_sanitizer(RESULTS / f"{name}.json", Path(sys.argv[1]) / f"{name}.log")
     draw_missing()
     text = README.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)

@@ -299,6 +299,8 @@ class FusedSums(SteppingSums):
         """Work in this shape from now on."""
         if self.D > 32:  # twice the numbers in a thread: half the programs, and rows are sent for ahead of time
             shape = shape._replace(programs=max(1, shape.programs // 2), stages=3)
+        if self.D // self._together > 32:  # a row over two warps would send every margin through shared memory
+            shape = shape._replace(rows=32, warps=1, programs=2 * shape.programs)
         self.shape = shape
         self._full_programs = shape.programs * _multiprocessors(self.device)
         self._programs = _PROGRAMS * _multiprocessors(self.device)
@@ -366,7 +368,7 @@ class FusedSums(SteppingSums):
     def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
         """Σ Hessians of the losses at x, times v."""
         parts, out = self.room(self._programs, self.D), self.room(self.D)
-        shape = Shape(128, 4, 1, _PROGRAMS) if self.D <= 32 else self.shape
+        shape = Shape(128, 4, 1, _PROGRAMS) if self.D <= 32 else None
         kernels.product_pass[(self._programs,)](
             *self._data, x, v, parts, self.n_rows, self._delta, **self._common, RAISED=raised, **self.tuned(shape)
         )

@@ -37,7 +37,8 @@ class InnerLoop:
                 )
                 inner_kernels.inner_update[(1,)](
                     parts, plan, state, programs, step, NOISE,
-                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=4096 // D, num_warps=8,
+                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=4096 // D,
+                    num_warps=8, enable_fp_fusion=False,
                 )  # fmt: skip
 
         self._captured = Captured(sent, state, launch, keep=(parts,))
