@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -24,6 +27,7 @@ import torch
 
 import trsvr
 from trsvr import problems
+from trsvr.parts.norms import DenseNorm
 from trsvr.torch import LinearModel
 from trsvr.torch.sums import Runs
 
@@ -96,6 +100,14 @@ def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
         near(b.matrices(x, False, runs), a.matrices(x, False, runs), tolerance, "sampled matrix")
         for found, wanted in zip(b.changes(x, v, runs), a.changes(x, v, runs), strict=True):
             near(found, wanted, tolerance, "changes")
+        if hasattr(b, "matrix_host") and dtype == np.float32:
+            starts = b.spread(21, 99)
+            stretch = starts.double() * (21 / n)
+            assert torch.equal(stretch.floor().long(), torch.arange(21, device=x.device)), "runs are not spread"
+            for cut in ((21, length), None):
+                found = b.matrix_host(x.cpu().numpy(), False, cut, 99)
+                wanted = a.matrices(x, False, None if cut is None else Runs(starts, length))
+                near(found, wanted[0], tolerance, "matrix on the host")
     batch = rng.integers(n, size=33)
     near(fused.batch_gradient(v.cpu(), batch), plain.batch_gradient(v.cpu(), batch), tolerance, "batch gradient")
     again = b.evaluate(x)
@@ -140,22 +152,19 @@ def check_variants(dtype, intercept, device, n=200_001, p=7):
         module._CHUNK = kept
 
 
-def check_inner_steps(loss, dtype, device, n=5000, p=9):
+def check_inner_steps(loss, dtype, device, sparse=False, n=5000, p=9, intercept=True, weighted=True):
     """Inner steps on the device against the same steps on the host."""
-    plain, fused, rng = pair(loss, n, p, dtype, False, True, True, device)
-    if not hasattr(fused.sums, "inner_steps"):
-        return
+    plain, fused, rng = pair(loss, n, p, dtype, sparse, intercept, weighted, device)
     n, d = plain.n_samples, plain.n_parameters
     at = 0.1 * rng.normal(size=d)
     view = plain.curvature_view()
     _, gradient = view.evaluate(at)
-    P = view.matrix(n, rng)[0] + np.diag(np.abs(plain.penalty.curvatures(at)) + 1e-6)
-    inverse, factor, count, length, most, key = np.linalg.inv(P), 0.7, 40, 16, 4, 12345
-    x = at - factor * inverse @ gradient
-    found, steps = fused.sums.inner_steps(
-        at, x, gradient, inverse, fused.penalty.cubic, factor, (count, length, most), key
-    )
-    made = 0
+    norm = DenseNorm(view.matrix(n, rng)[0], np.abs(plain.penalty.curvatures(at)) + 1e-6)
+    inverse, factor, count, length, most, key = norm.plain_inverse(), 0.7, 40, 16, 4, 12345
+    start = at - factor * inverse @ gradient
+    arguments = (at, start, gradient, fused.sums.stands_for(norm), fused.penalty.cubic, factor)
+    found, steps = fused.sums.inner_steps(*arguments, (count, length, most), key)
+    x, made = start, 0
     for step in range(most):
         starts = fused.sums.starts(step, count, key)
         assert 0 <= int(starts.min()) <= int(starts.max()) < n, "a run begins outside the data"
@@ -169,6 +178,10 @@ def check_inner_steps(loss, dtype, device, n=5000, p=9):
         made += 1
     assert steps == made, f"{steps} steps on the device, {made} on the host"
     near(found, x, 1e-10 if dtype == np.float64 else 1e-6, "x after the inner steps")
+    again = fused.sums.inner_steps(*arguments, (count, length, most), key)
+    assert again[1] == steps, "same key, another number of steps"
+    assert np.array_equal(again[0], found), "same key, other bits"
+    assert fused.sums.inner_steps(*arguments, (count, length, 1), key)[1] == min(made, 1)
 
 
 def check_solve(loss, dtype, sparse, intercept, device, n=20_000, p=11):
@@ -190,11 +203,13 @@ def check_paper_solver(device):
         near(b.x, a.x, 1e-9, hessian)
 
 
-def check_streamed(device, n=30_000, p=12):
-    """Data passed through in blocks give what data on the device give."""
+def check_streamed(device, memory, n=30_000, p=12):
+    """Data passed through in blocks, some of them or none or all staying, give what data on the device give."""
     X, y, rng = toy(problems.Logistic(), n, p, np.float32, False)
     whole = LinearModel(X, y, problems.Logistic(), problems.L2(1e-4), device=device)
-    parts = LinearModel(X, y, problems.Logistic(), problems.L2(1e-4), device=device, streamed=7000)
+    parts = LinearModel(X, y, problems.Logistic(), problems.L2(1e-4), device=device, streamed=7000, memory=memory)
+    resident = 0 if parts.sums.resident is None else parts.sums.resident.n_rows
+    assert resident == min(n, memory // (4 * p + 1)), f"{resident} rows stay on the device"
     x, v = rng.normal(size=p), rng.normal(size=p)
     near(parts.value_and_gradient(x)[1], whole.value_and_gradient(x)[1], 1e-12, "gradient")
     near(parts.hessian_product(x, None, v), whole.hessian_product(x, None, v), 1e-12, "product")
@@ -202,6 +217,7 @@ def check_streamed(device, n=30_000, p=12):
     assert a.success, a.message
     assert b.success, b.message
     near(b.value, a.value, 1e-11, "minimum")
+    assert np.array_equal(b.x, trsvr.minimize(parts).x), "same seed, other bits"
 
 
 def check_memory(device, solves=1000):
@@ -224,7 +240,7 @@ def check_memory(device, solves=1000):
 
 def all_checks(device="cuda", small=False):
     """(name, function) of every check."""
-    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (700, 150))
+    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (900, 37), (700, 150))
     for loss, dtype, sparse, (n, p) in itertools.product(LOSSES, (np.float64, np.float32), (False, True), sizes):
         for intercept, weighted in ((False, False), (True, True)):
             name = f"sums {type(loss).__name__} {np.dtype(dtype)} {n}x{p} sparse={sparse} {intercept} {weighted}"
@@ -237,31 +253,36 @@ def all_checks(device="cuda", small=False):
     for dtype, intercept in ((np.float32, False), (np.float64, True)):
         name = f"variants {np.dtype(dtype)} {intercept}"
         yield name, lambda dtype=dtype, intercept=intercept: check_variants(dtype, intercept, device)
-    for loss, dtype in itertools.product(LOSSES[:4], (np.float64, np.float32)):
-        name = f"inner steps {type(loss).__name__} {np.dtype(dtype)}"
-        yield name, lambda loss=loss, dtype=dtype: check_inner_steps(loss, dtype, device)
+    kinds = (("few", False, 9, True), ("wide", False, 90, True), ("wide plain", False, 150, False))
+    kinds = (*kinds, ("few, odd", False, 37, True), ("sparse", True, 9, True), ("sparse plain", True, 300, False))
+    for loss, dtype, (kind, sparse, p, extras) in itertools.product(LOSSES[:4], (np.float64, np.float32), kinds):
+        name = f"inner steps {type(loss).__name__} {np.dtype(dtype)} {kind}"
+        yield (
+            name,
+            lambda loss=loss, dtype=dtype, sparse=sparse, p=p, extras=extras: check_inner_steps(
+                loss, dtype, device, sparse, 5000, p, extras, extras
+            ),
+        )
     if small:
         return
     for loss, sparse in itertools.product(LOSSES, (False, True)):
         name = f"solve {type(loss).__name__} sparse={sparse}"
         yield name, lambda loss=loss, sparse=sparse: check_solve(loss, np.float32, sparse, sparse, device)
     yield "paper's solver", lambda: check_paper_solver(device)
-    yield "streamed", lambda: check_streamed(device)
+    for loss, sparse, p in ((LOSSES[0], False, 120), (LOSSES[0], True, 120), (LOSSES[3], True, 80)):
+        name = f"solve {type(loss).__name__} sparse={sparse} {p} columns"
+        yield name, lambda loss=loss, sparse=sparse, p=p: check_solve(loss, np.float32, sparse, True, device, 40_000, p)
+    for memory in (0, 400_000, 10**9):
+        yield f"streamed, {memory} bytes stay", lambda memory=memory: check_streamed(device, memory)
     yield "memory over a thousand solves", lambda: check_memory(device)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sanitize", action="store_true", help="small launches only")
-    parser.add_argument("--match", default="", help="only checks whose name contains this")
-    parser.add_argument("--seconds", type=float, default=280.0, help="begin no further check after so many seconds")
-    parser.add_argument("--out", help="folder for check.json")
-    arguments = parser.parse_args()
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+def run(arguments) -> dict:
+    """The checks that were asked for, one after the other."""
     begun, passed, failed, left = time.perf_counter(), 0, [], 0
-    for name, check in all_checks(small=arguments.sanitize):
-        if arguments.match not in name:
-            continue
+    first, jobs = arguments.part
+    chosen = [pair for pair in all_checks(small=arguments.sanitize) if arguments.match in pair[0]]
+    for name, check in chosen[first::jobs]:
         if time.perf_counter() - begun > arguments.seconds:
             left += 1
             continue
@@ -273,16 +294,51 @@ def main() -> int:
             failed.append(name)
             lines = traceback.format_exc().splitlines()
             print(f"FAILED {name}: {str(error)[:300]}\n    " + "\n    ".join(lines[-7:-1]), flush=True)
-        if time.perf_counter() - started > 10.0:
+        if time.perf_counter() - started > 20.0:
             print(f"slow: {name} took {time.perf_counter() - started:.1f} s", flush=True)
-    seconds = time.perf_counter() - begun
-    print(f"{passed} passed, {len(failed)} failed, {left} not begun, {seconds:.0f} s")
+    return {"passed": passed, "failed": failed, "not begun": left, "seconds": time.perf_counter() - begun}
+
+
+def run_in_processes(jobs: int) -> dict:
+    """The same, shared out: what takes time is compiling kernels, which a process does one at a time."""
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        processes = []
+        for k in range(jobs):
+            place = Path(folder) / str(k)
+            command = [sys.executable, __file__, *sys.argv[1:], "--jobs", "1", "--part", str(k), str(jobs)]
+            processes.append((place, subprocess.Popen([*command, "--out", str(place)])))
+        found = {"passed": 0, "failed": [], "not begun": 0}
+        for place, process in processes:
+            process.wait()
+            written = list(place.glob("*.json"))
+            part = json.loads(written[0].read_text()) if written else {"failed": [f"process ended: {place.name}"]}
+            for key in found:
+                found[key] += part.get(key, 0 if key != "failed" else [])
+    return found | {"seconds": time.perf_counter() - begun}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sanitize", action="store_true", help="small launches only")
+    parser.add_argument("--match", default="", help="only checks whose name contains this")
+    parser.add_argument("--seconds", type=float, default=500.0, help="begin no further check after so many seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the checks")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help=argparse.SUPPRESS)
+    parser.add_argument("--out", help="folder for check.json")
+    arguments = parser.parse_args()
+    if arguments.jobs > 1:
+        found = run_in_processes(arguments.jobs)
+    else:
+        found = run(arguments)
+    print(f"{found['passed']} passed, {len(found['failed'])} failed, {found['not begun']} not begun, "
+          f"{found['seconds']:.0f} s", flush=True)  # fmt: skip
     if arguments.out:
         from common import write  # beside this file
 
-        found = {"passed": passed, "failed": failed, "not begun": left, "seconds": seconds}
-        write(found | {"options": sys.argv[1:]}, arguments.out, "sanitize" if arguments.sanitize else "check")
-    return 1 if failed or left else 0
+        options = [option for option in sys.argv[1:] if option not in ("--out", arguments.out)]
+        write(found | {"options": options}, arguments.out, "sanitize" if arguments.sanitize else "check")
+    return 1 if found["failed"] or found["not begun"] else 0
 
 
 if __name__ == "__main__":

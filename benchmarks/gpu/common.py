@@ -242,7 +242,8 @@ def compare(problem, runs=10, rivals=("newton", "lbfgs"), tol=1e-9):
 def show(found: dict, title: str) -> None:
     mine = found["trsvr"]
     print(f"\n{title}: minimum {found['minimum']:.15g}")
-    print(f"  first call, with compilation: {found['first call']:.2f} s")
+    if "first call" in found:
+        print(f"  first call, with compilation: {found['first call']:.2f} s")
     print(f"  trsvr   {1e3 * mine['to gap']:9.2f} ms to 1e-9 (median), {1e3 * mine['whole call']:.2f} ms whole call, "
           f"{mine['epochs']} epochs, gap at end {mine['gap at end']:.1e}, {mine['status']}")  # fmt: skip
     for name, curve in found["curves"].items():

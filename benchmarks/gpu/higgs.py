@@ -15,6 +15,7 @@ from common import DEVICE, about, compare, device_time, ill_conditioned, show, w
 
 from trsvr import problems
 from trsvr.torch import LinearModel
+from trsvr.torch.sums import Runs
 
 
 def passes(problem) -> dict[str, float]:
@@ -26,9 +27,7 @@ def passes(problem) -> dict[str, float]:
     times["full pass"] = device_time(lambda: sums.evaluate_tensors(x))
     times["Hessian product"] = device_time(lambda: sums.product(x, x))
     times["matrix of all rows"] = device_time(lambda: sums.matrices(x), 5)
-    view = problem.curvature_view()
-    view.evaluate(x.cpu().numpy())
-    runs = view._spread(int(5e8 / 28**2), np.random.default_rng(0))
+    runs = Runs(sums.spread(int(5e8 / 28**2) // 64, 0), 64)
     times[f"matrix of {runs.size} rows"] = device_time(lambda: sums.matrices(x, False, runs))
     plain = LinearModel(X, sums.labels, problem.loss, problem.regularizer, fused=False)
     times["plain torch pass"] = device_time(lambda: plain.sums.evaluate_tensors(x), 5)
@@ -49,7 +48,8 @@ def variants():
     for spread, programs in itertools.product((1, 2), (6, 8)):
         yield Shape(64, 2, 3, programs, spread)
         yield Shape(64, 2, 1, programs, spread, ahead=True)
-    yield Shape(64, 2, 1, 6, ahead=True)
+    for programs in (6, 8):
+        yield Shape(64, 2, 1, programs, ahead=True)
 
 
 def tune(problem) -> dict[str, float]:

@@ -1,12 +1,14 @@
 """Write what was measured into README.md: ``python benchmarks/gpu/record.py [FOLDER]``.
 
-FOLDER has the JSON files that the scripts here wrote with ``--out``; by default ``results`` beside this file, into
-which files of another folder are copied first. Nothing in the tables is written by hand. Needs no GPU.
+FOLDER has the JSON files that the scripts here wrote with ``--out``, and what compute-sanitizer printed as NAME.log; by
+default ``results`` beside this file, into which files of another folder are copied first. Nothing in the tables is
+written by hand. Needs no GPU.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,8 +20,13 @@ SOLVES = {
     "higgs": "Logistic regression, dense float32, on the device",
     "covtype_scale": "Logistic regression, one-hot and scaled columns",
     "streamed": "Logistic regression, rows streamed from host memory",
+    "streamed_once": "The same, with room for all rows on the device",
 }
-CHECKS = {"check": "check.py", "sanitize": "check.py --sanitize (small launches)"}
+CHECKS = {
+    "check": "check.py",
+    "sanitize": "check.py --sanitize (small launches) under compute-sanitizer's memcheck",
+    "racecheck": "the same under its racecheck",
+}
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -43,6 +50,8 @@ def solve(name: str, found: dict) -> list[str]:
     """One problem: methods, and single passes where they were timed."""
     mine = found["trsvr"]
     lines = [f"### {SOLVES[name]}: {found['rows']:,} × {found['columns']}", "", where(found["about"]) + ".", ""]
+    if "resident rows" in found:
+        lines += [f"{found['resident rows']:,} rows stay on the device; copying them there once is not counted.", ""]
     if "source" in found:
         lines += [f"Data: {found['source']}.", ""]
     runs = len(mine.get("whole call all", [0]))
@@ -64,7 +73,7 @@ def solve(name: str, found: dict) -> list[str]:
                 f"{milliseconds(min(mine['to gap all']))} to {milliseconds(max(mine['to gap all']))}",
             ]
         )
-    for rival, title in (("newton", "Newton, full Hessian by torch"), ("lbfgs", "torch.optim.LBFGS, the same pass")):
+    for rival, title in (("newton", "Newton, full Hessian"), ("lbfgs", "torch.optim.LBFGS, the same pass")):
         if rival in found["curves"]:
             curve = found["curves"][rival]
             rows.append(
@@ -76,10 +85,9 @@ def solve(name: str, found: dict) -> list[str]:
                 ]
             )
     lines += table(["method", "time", "relative gap at the end", ""], rows)
-    lines += [
-        f"First call, which compiles what is not compiled yet and records graphs: {found['first call']:.2f} s.",
-        "",
-    ]
+    if "first call" in found:
+        first = found["first call"]
+        lines += [f"First call, which compiles what is not compiled yet and records graphs: {first:.2f} s.", ""]
     if "passes" in found:
         read = found["passes"]["read X"]
         lines += table(
@@ -91,7 +99,8 @@ def solve(name: str, found: dict) -> list[str]:
         lines += [f"Fastest of {len(found['tiles'])} shapes of the full pass: {best}, {milliseconds(seconds)}.", ""]
     if "bytes per second" in found:
         rate = found["bytes per second"] / 1e9
-        lines += [f"One streamed pass: {milliseconds(found['pass'])}, {rate:.1f} GB/s from the host.", ""]
+        source = f"{rate:.1f} GB/s from the host" if rate else "nothing of it from the host"
+        lines += [f"One pass: {milliseconds(found['pass'])}, {source}.", ""]
     if (RESULTS / f"{name}.png").exists():
         lines += [f"![Relative gap against time](results/{name}.png)", ""]
     return lines
@@ -108,6 +117,11 @@ def measured() -> list[str]:
             continue
         found = json.loads(path.read_text(encoding="utf-8"))
         failed = ", ".join(found["failed"]) or "none"
+        options = found["options"]
+        if "--match" in options:
+            title += f", those named “{options[options.index('--match') + 1]}”"
+        if "sanitizer" in found:
+            failed += "; compute-sanitizer: " + "; ".join(found["sanitizer"])
         rows.append([title, f"{found['passed']} passed, {found['not begun']} not begun", failed, where(found["about"])])
     lines += [*table(["checks", "outcome", "failed", "when and where"], rows), "## Times", ""]
     for name, title in SOLVES.items():
@@ -129,6 +143,14 @@ def draw_missing() -> None:
             draw(json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".png"), name)
 
 
+def note_sanitizer(path: Path, log: Path) -> None:
+    """Keep what compute-sanitizer said at its end beside what the checks under it found."""
+    if path.exists() and log.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["sanitizer"] = re.findall(r"SUMMARY: (.+)", log.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     if len(sys.argv) > 1:
         RESULTS.mkdir(exist_ok=True)
@@ -137,6 +159,8 @@ def main() -> None:
                 source = Path(sys.argv[1]) / (name + ending)
                 if source.exists():
                     shutil.copyfile(source, RESULTS / source.name)
+        for name in CHECKS:
+            note_sanitizer(RESULTS / f"{name}.json", Path(sys.argv[1]) / f"{name}.log")
     draw_missing()
     text = README.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)

@@ -151,6 +151,8 @@ def test_another_regularizer_and_missing_classes():
         ({"device": "abacus"}, "device must be one that torch knows"),
         ({"device": "mps"}, "float64"),
         ({"streamed": -1}, "streamed must be True, False or a number of rows"),
+        ({"streamed": True, "memory": -1}, "memory must be a whole number >= 0, got -1"),
+        ({"memory": 10}, "memory is a bound for streamed rows"),
         ({"X": scipy.sparse.csr_array(np.eye(2)), "streamed": True}, "streamed needs dense X"),
         ({"loss": problems.L2(1.0)}, "loss must be"),
     ],
@@ -315,6 +317,56 @@ def test_streamed_is_not_streamed(loss):
     for a, b in zip(*(view.changes(v, 64, np.random.default_rng(1)) for view in views), strict=True):
         close(a, b)
     close(trsvr.minimize(parts).value, trsvr.minimize(whole).value, 1e-11)
+
+
+def test_streamed_rows_that_stay():
+    X, y, rng = data(problems.Logistic(), n=3001)
+    X = X.astype(np.float32)
+    weights = rng.uniform(0.5, 2.0, 3001)
+    row = 4 * P + 1 + 8  # float32 columns, a label in one byte, a weight
+    whole = LinearModel(X, y, problems.Logistic(), PENALTY, sample_weight=weights)
+    x, v = rng.normal(size=(2, P))
+    for memory, staying in ((0, 0), (1000 * row + 5, 1000), (10**9, 3001)):
+        parts = LinearModel(X, y, problems.Logistic(), PENALTY, sample_weight=weights, streamed=130, memory=memory)
+        resident = parts.sums.resident
+        assert (0 if resident is None else resident.n_rows) == staying
+        close(parts.value_and_gradient(x)[0], whole.value_and_gradient(x)[0])
+        close(parts.value_and_gradient(x)[1], whole.value_and_gradient(x)[1])
+        close(parts.hessian_product(x, None, v), whole.hessian_product(x, None, v))
+        found = trsvr.minimize(parts)
+        assert found.success, found.message
+        close(found.value, trsvr.minimize(whole).value, 1e-11)
+
+
+def test_samples_are_drawn_from_rows_that_stay_and_these_from_everywhere():
+    n = 20_000
+    X = np.zeros((n, 2), dtype=np.float32)
+    X[:, 0] = np.linspace(0.0, 1.0, n)  # a row says where it is
+    X[:, 1] = 1.0
+    problem = LinearModel(X, X[:, 0], problems.Squared(), problems.L2(0.0), streamed=1000, memory=n // 5 * 12)
+    resident = problem.sums.resident
+    assert resident.n_rows == n // 5
+    places = resident.rows.values[:, 0].numpy()
+    assert (np.diff(places) > 0).all(), "a row stays twice"
+    assert np.histogram(places, 20, (0.0, 1.0))[0].min() > 0.9 * n // 5 / 20
+    view = problem.curvature_view()
+    view.evaluate(np.zeros(2))
+    matrix, taken = view.matrix(1000, np.random.default_rng(0))
+    assert 1000 <= taken <= 1024
+    close(matrix, X.T.astype(float) @ X / n, 0.01)
+    # All of them, where more is asked for than stays; all there are, where as much is asked for.
+    values = resident.rows.values.double().numpy()
+    matrix, taken = view.matrix(n // 2, np.random.default_rng(0))
+    assert taken == n // 5
+    close(matrix, values.T @ values / taken)
+    matrix, taken = view.matrix(n, np.random.default_rng(0))
+    assert taken == n
+    close(matrix, X.T.astype(float) @ X / n)
+    # A batch is a small part of what stays; single rows are drawn from all.
+    assert view.changes(np.ones(2), n // 4, np.random.default_rng(0))[2] <= n // 5 // 4 + 64
+    first, second, rows = view.changes(np.ones(2), 20 * n, np.random.default_rng(0), scattered=True)
+    assert rows == 20 * n
+    close(0.5 * (first + second), X.T.astype(float) @ X @ np.ones(2) / n, 0.01)
 
 
 def test_same_seed_same_bits():

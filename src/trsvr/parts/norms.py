@@ -214,6 +214,10 @@ class DenseNorm:
             return None
         return np.ascontiguousarray(self._solve(self._factor, np.eye(self.penalty.size), lower=True)[0])
 
+    def plain_factor(self) -> Matrix | None:
+        """The lower Cholesky factor of P, under the same condition."""
+        return np.ascontiguousarray(self._factor) if self._unchanged else None
+
     def product(self, v: Vector) -> Vector:
         """H v."""
         return self.losses @ v + self.penalty * v

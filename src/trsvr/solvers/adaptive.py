@@ -565,7 +565,7 @@ def _shape(problem: Any) -> tuple[int, int]:
 
 def _first_rows(n: int, d: int) -> int:
     """Rows of the first curvature sample; if it would be much of the data, all of them."""
-    rows = int(np.clip(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d, _MOST_ROWS_PER_COLUMN * d))
+    rows = int(min(max(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d), _MOST_ROWS_PER_COLUMN * d))
     return rows if 3 * rows < n else n
 
 

@@ -1,15 +1,13 @@
 """The sums of `trsvr.torch.sums` in Triton: rows with products of their own, and whole passes in two launches.
 
 Dense rows with one output and at most 64 columns are worked off by `FusedSums`, which reads X once per pass. All else
-runs on the plain formulas over rows whose products are hand-written.
+runs on the plain formulas over rows whose products are hand-written; with one output the inner steps have kernels of
+their own there too (`WideSums`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +16,13 @@ import triton
 from torch import Tensor
 
 from trsvr._vectors import Vector
-from trsvr.parts.variance import NOISE
 from trsvr.problems.losses import Logistic
-from trsvr.torch import kernels
+from trsvr.torch import inner_kernels, kernels
 from trsvr.torch.formulas import CODES
+from trsvr.torch.graphs import Captured
 from trsvr.torch.rows import DenseRows, SparseRows
 from trsvr.torch.sums import Runs, Sums
+from trsvr.torch.walks import InnerLoop, WideLoop
 
 #: columns (with the intercept) up to which a tile of rows fits into registers
 MOST_COLUMNS = 64
@@ -34,6 +33,9 @@ _INTERPRETED_PROGRAMS = 4
 _CHUNK = 512
 # Programs for each multiprocessor of all kernels but the full pass.
 _PROGRAMS = 4
+# Rows one by one keep many more programs busy; each has a vector of its own, in all not more than so many numbers.
+_SPARSE_PROGRAMS = 16
+_MOST_NUMBERS = 2**22
 
 
 class Shape(NamedTuple):
@@ -54,7 +56,9 @@ def fuse(sums: Sums) -> Sums:
     rows: Any = sums.rows
     own = FusedDenseRows(rows.values) if isinstance(rows, DenseRows) else FusedSparseRows.of(rows)
     few = isinstance(rows, DenseRows) and sums.outputs == 1 and rows.columns + sums.intercept <= MOST_COLUMNS
-    kind = FusedSums if few and rows.n_rows < 2**31 - 2**16 else Sums
+    kind: type[Sums] = Sums
+    if sums.outputs == 1 and rows.n_rows < 2**31 - 2**16:
+        kind = FusedSums if few else WideSums
     return kind(own, sums.labels, sums.weights, sums.loss, sums.intercept, sums.outputs)
 
 
@@ -161,20 +165,122 @@ def _sums_of(data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None]
     return whole
 
 
+# ------------------------------------------------------------------------------------------- sums with inner steps
+
+
+class SteppingSums(Sums):
+    """One output: the inner steps of an epoch run on the device, from the first to the last."""
+
+    _loop: Any  # what records them
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._empty = torch.zeros(1, dtype=torch.float64, device=self.device)
+        self._delta = torch.full((1,), getattr(self.loss, "delta", 1.0), dtype=torch.float64, device=self.device)
+        self._loops: dict[int, Any] = {}
+
+    def room(self, *shape: int) -> Tensor:
+        """Float64 numbers on the device, to be written."""
+        return torch.empty(*shape, dtype=torch.float64, device=self.device)
+
+    def inner_steps(
+        self,
+        at: Vector,
+        x: Vector,
+        gradient: Vector,
+        matrix: Any,
+        cubic: tuple[float, float],
+        factor: float,
+        sizes: tuple[int, int, int],
+        key: int,
+    ) -> tuple[Vector, int]:
+        """All inner steps from x, with the reference ``at`` and its gradient; returns the new x and how many.
+
+        Parameters
+        ----------
+        matrix : array
+            What `stands_for` made of P; a step is ``factor`` times P⁻¹ḡ.
+        cubic : pair of floats
+            (a, c) with r'(w) = a w + c w³.
+        sizes
+            Runs in a batch, their length and the most steps.
+        key : int
+            What the runs' places depend on.
+        """
+        count, length, most = sizes
+        loop = self._loops.get(most)
+        if loop is None:
+            loop = self._loops[most] = self._loop(self, most)
+        found: tuple[Vector, int] = loop.run(
+            at, x, gradient, matrix, (count, length.bit_length() - 1, key, most, factor, *cubic)
+        )
+        return found
+
+    def starts(self, step: int, count: int, key: int) -> Tensor:
+        """Where the runs of an inner step begin."""
+        out = torch.empty(count, dtype=torch.int64, device=self.device)
+        inner_kernels.list_starts[(triton.cdiv(count, 256),)](out, key, step * count, self.n_rows, count, B=256)
+        return out
+
+
+class WideSums(SteppingSums):
+    """Many dense columns, or sparse ones."""
+
+    _loop = WideLoop
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        per_device = _multiprocessors(self.device)
+        self.programs = _PROGRAMS * per_device
+        if isinstance(self.rows, SparseRows):
+            self.programs = max(self.programs, min(_SPARSE_PROGRAMS * per_device, _MOST_NUMBERS // self.n_parameters))
+        self.programs = self.programs // 2 * 2
+
+    @staticmethod
+    def stands_for(norm: Any) -> Any:
+        """What the inner steps are to be given of P; None where they cannot be made."""
+        return norm.plain_factor()
+
+    def add_changes(self, at: Tensor, state: Tensor, scalars: Tensor, parts: Tensor, step: int) -> None:
+        """Sums of the gradients' changes over a step's runs, in parts: the first half of the runs, then the second."""
+        rows, weights = self.rows, self._empty if self.weights is None else self.weights
+        others = (self.labels, weights, at, state, scalars, parts, self.n_rows, step, self._delta)
+        sizes = (rows.columns, self.n_parameters)
+        kinds = {
+            "LOSS": CODES[type(self.loss)],
+            "WEIGHTED": self.weights is not None,
+            "INTERCEPT": int(self.intercept),
+            "enable_fp_fusion": False,  # see `kernels`
+        }
+        if isinstance(rows, SparseRows):
+            inner_kernels.sparse_changes[(self.programs,)](
+                rows.data, rows.indices, rows.indptr, *others, *sizes, **kinds, C=128, E=32, num_warps=1
+            )
+        else:
+            inner_kernels.wide_changes[(self.programs,)](rows.values, *others, *sizes, **kinds, R=32, C=64, num_warps=4)
+
+    def warm_up(self, dense: bool) -> None:
+        """Record the inner steps, where the adaptive mode will make any."""
+        if dense and self.device.type == "cuda" and not self._loops:
+            zero = np.zeros(self.n_parameters)
+            self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, 1, 9), 0)
+
+
 # ------------------------------------------------------------------------------------------------------ whole passes
 
 
-class FusedSums(Sums):
+class FusedSums(SteppingSums):
     """Few dense columns, one output: value, gradient, products, matrices and inner steps with one reading of X each."""
 
     #: at least as many rows as threads, else margins are worked on several times; as many programs as registers allow
-    shape = Shape(64, 2, 3, 8)
+    shape = Shape(64, 2, 1, 8)
+
+    _loop = InnerLoop
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         d = self.n_parameters
         self.D = max(16, triton.next_power_of_2(d))
-        self._empty = torch.zeros(1, dtype=torch.float64, device=self.device)
         self._common = {
             "P": self.rows.columns,
             "D": self.D,
@@ -184,29 +290,36 @@ class FusedSums(Sums):
         }
         assert isinstance(self.rows, DenseRows)
         self._data = (self.rows.values, self.labels, self._empty if self.weights is None else self.weights)
-        self._delta = torch.full((1,), getattr(self.loss, "delta", 1.0), dtype=torch.float64, device=self.device)
+        # Numbers of a row that a thread reads at once: up to 16 bytes, as the rows' length allows.
+        self._together = math.gcd(self.rows.columns, 16 // self._data[0].element_size())
+        self._rounding = {"enable_fp_fusion": self._together > 1}
         self.cut(self.shape)
 
     def cut(self, shape: Shape) -> None:
         """Work in this shape from now on."""
-        if self.D > 32:  # twice the numbers in a thread: half the programs
-            shape = shape._replace(programs=max(1, shape.programs // 2))
+        if self.D > 32:  # twice the numbers in a thread: half the programs, and rows are sent for ahead of time
+            shape = shape._replace(programs=max(1, shape.programs // 2), stages=3)
+        if self.D // self._together > 32:  # a row over two warps would send every margin through shared memory
+            shape = shape._replace(rows=32, warps=1, programs=2 * shape.programs)
         self.shape = shape
         self._full_programs = shape.programs * _multiprocessors(self.device)
         self._programs = _PROGRAMS * _multiprocessors(self.device)
-        self._scratch = self._room(self._full_programs, 2, shape.rows)
-        self._evaluation: _Captured | None = None
-        self._loops: dict[int, _InnerLoop] = {}
+        self._scratch = self.room(self._full_programs, 2, shape.rows)
+        self._evaluation: Captured | None = None
+        self._matrices: dict[tuple[bool, tuple[int, int] | None], Captured] = {}
+        self._loops = {}
 
-    def _room(self, *shape: int) -> Tensor:
-        return torch.empty(*shape, dtype=torch.float64, device=self.device)
+    @staticmethod
+    def stands_for(norm: Any) -> Any:
+        """What the inner steps are to be given of P; None where they cannot be made."""
+        return norm.plain_inverse()
 
-    def _tuned(self) -> dict[str, int]:
-        rows, warps, stages = self.shape[:3]
-        # Rows that one sweep of the threads covers: each reads up to 16 bytes of a row, as the rows' length allows.
-        together = math.gcd(self.rows.columns, 16 // self._data[0].element_size())
-        sweep = max(1, warps * 32 * together // self.D)
-        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": min(sweep, rows) if self.shape.fold else rows}
+    def tuned(self, shape: Shape | None = None) -> dict[str, Any]:
+        """How a kernel is to be launched, in the usual shape or another one."""
+        rows, warps, stages = (shape or self.shape)[:3]
+        sweep = max(1, warps * 32 * self._together // self.D)
+        fold = min(sweep, rows) if self.shape.fold else rows
+        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": fold, **self._rounding}
 
     def _add_up(self, parts: Tensor, out: Tensor) -> Tensor:
         count, width = parts.shape[0], parts[0].numel()
@@ -217,13 +330,13 @@ class FusedSums(Sums):
         multiplied = self.shape.multiplied and isinstance(self.loss, Logistic) and self.weights is None
         kernels.full_pass[(self._full_programs,)](
             *self._data, x, self._scratch, parts, self.n_rows, self._delta, **self._common, RAISED=raised,
-            **self._tuned(), SPREAD=self.shape.spread, MULTIPLIED=multiplied, AHEAD=self.shape.ahead, CHUNK=_CHUNK,
+            **self.tuned(), SPREAD=self.shape.spread, MULTIPLIED=multiplied, AHEAD=self.shape.ahead, CHUNK=_CHUNK,
         )  # fmt: skip
         self._add_up(parts, out)
 
     def _full_sums(self, x: Tensor, raised: bool = False) -> Tensor:
         """Gradient (D), losses and curvatures, summed."""
-        parts, out = self._room(self._full_programs, self.D + 2), self._room(self.D + 2)
+        parts, out = self.room(self._full_programs, self.D + 2), self.room(self.D + 2)
         self._full(x, parts, out, raised)
         return out
 
@@ -242,21 +355,22 @@ class FusedSums(Sums):
         if self.device.type != "cuda":
             return super().evaluate_host(x)
         if self._evaluation is None:
-            at, out = self._room(self.n_parameters), self._room(self.D + 2)
-            parts = self._room(self._full_programs, self.D + 2)
-            self._evaluation = _Captured(at, out, lambda: self._full(at, parts, out, False), keep=(parts,))
+            at, out = self.room(self.n_parameters), self.room(self.D + 2)
+            parts = self.room(self._full_programs, self.D + 2)
+            self._evaluation = Captured(at, out, lambda: self._full(at, parts, out, False), keep=(parts,))
         found = self._evaluation.run(x)
         return float(found[self.D]), found[: self.n_parameters].copy(), float(found[self.D + 1])
 
-    def total_curvature(self, x: Tensor, raised: bool) -> float:
+    def total_curvature(self, x: Tensor, raised: bool) -> Tensor:
         """Σ curvatures."""
-        return float(self._full_sums(x, raised)[self.D + 1])
+        return self._full_sums(x, raised)[self.D + 1]
 
     def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
         """Σ Hessians of the losses at x, times v."""
-        parts, out = self._room(self._programs, self.D), self._room(self.D)
+        parts, out = self.room(self._programs, self.D), self.room(self.D)
+        shape = Shape(128, 4, 1, _PROGRAMS) if self.D <= 32 else None
         kernels.product_pass[(self._programs,)](
-            *self._data, x, v, parts, self.n_rows, self._delta, **self._common, RAISED=raised, **self._tuned()
+            *self._data, x, v, parts, self.n_rows, self._delta, **self._common, RAISED=raised, **self.tuned(shape)
         )
         return self._add_up(parts, out)[: self.n_parameters]
 
@@ -265,68 +379,66 @@ class FusedSums(Sums):
         if self._data[0].dtype == torch.float64:
             return super().matrices(x, raised, runs)  # Triton has no products of float64 matrices everywhere
         D, d = self.D, self.n_parameters
-        size = self.n_rows if runs is None else runs.size
-        programs = min(self._programs, triton.cdiv(size, 64))
-        parts, out = self._room(programs, D, D), self._room(D, D)
-        starts, count, shift = self._empty, 0, 0
-        if runs is not None:
-            starts, count, shift = runs.starts, runs.starts.numel(), runs.length.bit_length() - 1
+        parts, out = self.room(self._programs, D, D), self.room(D, D)
+        cut = None if runs is None else (runs.starts.numel(), runs.length)
+        self._gram(x, raised, cut, self._empty if runs is None else runs.starts, parts, out)
+        return out[None, :d, :d]
+
+    def _gram(
+        self, x: Tensor, raised: bool, cut: tuple[int, int] | None, starts: Tensor, parts: Tensor, out: Tensor
+    ) -> None:
+        count, length = cut or (0, 1)
+        programs = min(self._programs, triton.cdiv(count * length if cut else self.n_rows, 128))
         kernels.gram_pass[(programs,)](
-            *self._data, x, starts, parts, self.n_rows, count, shift, self._delta,
-            **self._common, RAISED=raised, ALL=runs is None, R=64, STAGES=2, num_warps=4,
+            *self._data, x, starts, parts, self.n_rows, count, length.bit_length() - 1, self._delta,
+            **self._common, RAISED=raised, ALL=cut is None, R=128, STAGES=2, num_warps=4, **self._rounding,
         )  # fmt: skip
-        return self._add_up(parts, out)[None, :d, :d]
+        self._add_up(parts[:programs], out)
+
+    def matrix_host(self, x: Vector, raised: bool, cut: tuple[int, int] | None, key: int) -> Any:
+        """Such a matrix from and to the host: one graph, one wait; None where that is not worth it.
+
+        ``cut`` is the number of runs and their length, None for all rows; `spread` says where they begin.
+        """
+        if self._data[0].dtype == torch.float64:
+            return None
+        D, d = self.D, self.n_parameters
+        graph = self._matrices.get((raised, cut))
+        if graph is None:
+            at, out = self.room(d + 1), self.room(D, D)
+            parts = self.room(self._programs, D, D)
+            starts = torch.empty(cut[0] if cut else 1, dtype=torch.int64, device=self.device)
+
+            def launch() -> None:
+                if cut is not None:
+                    self._spread(starts, at[d:])
+                self._gram(at, raised, cut, starts, parts, out)
+
+            graph = self._matrices[raised, cut] = Captured(at, out, launch, keep=(parts, starts))
+        return graph.run(np.append(x, float(key)))[:d, :d].copy()
+
+    def _spread(self, starts: Tensor, key: Tensor) -> None:
+        count = starts.numel()
+        inner_kernels.list_spread[(triton.cdiv(count, 256),)](starts, key, self.n_rows, count, B=256)
+
+    def spread(self, count: int, key: int) -> Tensor:
+        """Where so many runs begin, one in each of as many equal stretches of the rows."""
+        starts = torch.empty(count, dtype=torch.int64, device=self.device)
+        self._spread(starts, torch.full((1,), float(key), dtype=torch.float64, device=self.device))
+        return starts
 
     def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Σ over the runs' halves of the gradients' changes from ``at`` to x."""
         programs = self._programs // 2 * 2
-        parts = self._room(programs, self.D)
+        parts = self.room(programs, self.D)
         kernels.change_pass[(programs,)](
             *self._data, at, x, runs.starts, parts, self.n_rows, runs.starts.numel(), runs.length.bit_length() - 1,
-            self._delta, **self._common, **self._tuned(),
+            self._delta, **self._common, **self.tuned(),
         )  # fmt: skip
         half, d = programs // 2, self.n_parameters
-        first = self._add_up(parts[:half], self._room(self.D))
-        second = self._add_up(parts[half:], self._room(self.D))
+        first = self._add_up(parts[:half], self.room(self.D))
+        second = self._add_up(parts[half:], self.room(self.D))
         return first[:d], second[:d]
-
-    # ---------------------------------------------------------------------------------------------- inner steps
-
-    def inner_steps(
-        self,
-        at: Vector,
-        x: Vector,
-        gradient: Vector,
-        inverse: Any,
-        cubic: tuple[float, float],
-        factor: float,
-        sizes: tuple[int, int, int],
-        key: int,
-    ) -> tuple[Vector, int]:
-        """All inner steps from x, with the reference ``at`` and its gradient; returns the new x and how many.
-
-        Parameters
-        ----------
-        inverse : array
-            P⁻¹; a step is ``factor`` times P⁻¹ḡ.
-        cubic : pair of floats
-            (a, c) with r'(w) = a w + c w³.
-        sizes
-            Runs in a batch, their length and the most steps.
-        key : int
-            What the runs' places depend on.
-        """
-        count, length, most = sizes
-        loop = self._loops.get(most)
-        if loop is None:
-            loop = self._loops[most] = _InnerLoop(self, most)
-        return loop.run(at, x, gradient, inverse, (count, length.bit_length() - 1, key, most, factor, *cubic))
-
-    def starts(self, step: int, count: int, key: int) -> Tensor:
-        """Where the runs of an inner step begin."""
-        out = torch.empty(count, dtype=torch.int64, device=self.device)
-        kernels.list_starts[(triton.cdiv(count, 256),)](out, key, step * count, self.n_rows, count, B=256)
-        return out
 
     def warm_up(self, dense: bool) -> None:
         """Compile the kernels, and record the graphs, of what the adaptive mode will ask for."""
@@ -344,100 +456,3 @@ class FusedSums(Sums):
             self.changes(at, at, runs)
             self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, 1, 9), 0)
         torch.cuda.synchronize(self.device)
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without Python's garbage collector: what it frees on the device would break the recording of a graph."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
-
-
-class _Captured:
-    """Launches recorded once and replayed: input from the host, output to the host, one wait."""
-
-    def __init__(self, source: Tensor, target: Tensor, launch: Any, keep: tuple[Tensor, ...]) -> None:
-        self._graph: Any = None
-        self._launches: Any = None
-        self._device = source.device
-        # A graph knows addresses only: what lies there must live as long. It must not keep those who own it, though:
-        # a ring of references would be freed at any moment, also while another graph is recorded.
-        self._kept = (source, target, *keep)
-        pinned = self._device.type == "cuda"
-        given = torch.zeros(source.shape, dtype=source.dtype, pin_memory=pinned)
-        answer = torch.zeros(target.shape, dtype=target.dtype, pin_memory=pinned)
-        self._input, self._output = given, answer
-        self._in, self._out = given.numpy(), answer.numpy()
-
-        def launches() -> None:
-            source.copy_(given, non_blocking=True)
-            launch()
-            answer.copy_(target, non_blocking=True)
-
-        if pinned:
-            with torch.cuda.device(self._device), _no_collection():
-                launches()  # compiles what is not compiled yet: nothing may be loaded while a graph is recorded
-                torch.cuda.synchronize()
-                self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._graph):
-                    launches()
-        else:
-            self._launches = launches
-
-    def run(self, values: Vector) -> Vector:
-        """Replay with these values; what comes back is overwritten by the next run."""
-        self._in[...] = values
-        if self._graph is None:
-            self._launches()
-        else:
-            with torch.cuda.device(self._device):
-                self._graph.replay()
-                torch.cuda.current_stream().synchronize()
-        return self._out
-
-
-class _InnerLoop:
-    """The inner steps of `FusedSums`, up to a number, as one graph."""
-
-    def __init__(self, sums: FusedSums, most: int) -> None:
-        D = sums.D
-        self._D, self._d = D, sums.n_parameters
-        # x, the plan, and the state's flag and count: see `kernels`
-        self._sent = np.zeros(3 * D + D * D + 9)
-        self._sent[-2] = 1.0
-        sent, state = sums._room(self._sent.size), sums._room(D + 2)
-        programs = sums._programs // 2 * 2
-        parts = sums._room(programs, D)
-        plan = sent[D:]
-
-        def launch() -> None:
-            state[:D].copy_(sent[:D])
-            state[D:].copy_(sent[-2:])
-            for step in range(most):
-                kernels.inner_changes[(programs,)](
-                    *sums._data, plan, state, parts, sums.n_rows, step, sums._delta, **sums._common, **sums._tuned()
-                )
-                kernels.inner_update[(1,)](
-                    parts, plan, state, programs, step, NOISE,
-                    P=sums.rows.columns, D=D, INTERCEPT=int(sums.intercept), B=4096 // D, num_warps=8,
-                )  # fmt: skip
-
-        self._captured = _Captured(sent, state, launch, keep=(parts,))
-
-    def run(
-        self, at: Vector, x: Vector, gradient: Vector, inverse: Any, scalars: tuple[float, ...]
-    ) -> tuple[Vector, int]:
-        """New x and the number of steps."""
-        D, d, sent = self._D, self._d, self._sent
-        sent[:d] = x
-        sent[D : D + d] = at
-        sent[2 * D : 2 * D + d] = gradient
-        sent[3 * D : 3 * D + D * D].reshape(D, D)[:d, :d] = inverse
-        sent[-9:-2] = scalars
-        out = self._captured.run(sent)
-        return out[:d].copy(), int(out[D + 1])

@@ -3,6 +3,10 @@
 A program works off tiles of rows, one after another, and keeps its sums in registers; at the end it writes them to a
 place of its own, and a second, small kernel adds those in a fixed order. So the same input gives the same bits. Rows
 may be float32; every product and sum is float64. An intercept is a column of ones that exists in registers only.
+
+A margin ends in every thread that holds a part of the row, and one of them writes it down where it is needed elsewhere.
+All of them must have the same bits then. Adding a neighbour's sum to one's own does that, but not if one's own is a
+single product that is rounded together with the sum: such launches say ``enable_fp_fusion=False``.
 """
 
 # ruff: noqa: D103  # kernels are described where they are launched
@@ -236,8 +240,9 @@ def gram_pass(
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED) * _raise(z, slope, curvature, RAISED)
         # The root on both sides keeps the result symmetric.
         x = (x * tl.sqrt(weight)[:, None]).to(tl.float32)
-        # Three products of tensor cores are as exact as float32; sums over tiles are float64 again.
-        total += tl.dot(tl.trans(x), x, input_precision="tf32x3").to(tl.float64)
+        # Products of a tile in float32 proper, which is faster here than three products of tensor cores; sums over
+        # tiles are float64 again.
+        total += tl.dot(tl.trans(x), x, input_precision="ieee").to(tl.float64)
     places = cols[:, None] * D + cols[None, :]
     tl.store(OUT + program * D * D + places, total)
 
@@ -282,99 +287,6 @@ def add_up(PARTS, OUT, parts, width, B: tl.constexpr, C: tl.constexpr):
         mask = (rows[:, None] < parts) & (cols[None, :] < width)
         total += tl.load(PARTS + rows[:, None] * width + cols[None, :], mask=mask, other=0.0)
     tl.store(OUT + cols, tl.sum(total, 0), mask=cols < width)
-
-
-# ------------------------------------------------------------------------------- inner steps, without the host
-#
-# PLAN, sent once: reference (D), gradient (D), P⁻¹ (D × D), then count, shift, key, steps at most, step factor and the
-# penalty's a and c (r'(w) = a w + c w³). STATE, kept on the device: x (D), then whether steps go on, and steps made.
-
-
-@triton.jit
-def random_starts(key, run, n):
-    """Row numbers that depend on the key and the run alone."""
-    bits = tl.randint(key, run).to(tl.uint32, bitcast=True).to(tl.uint64)
-    return ((bits * n.to(tl.uint64)) >> 32).to(tl.int32)
-
-
-@triton.jit(do_not_specialize=["key", "first", "n", "count"])
-def list_starts(OUT, key, first, n, count, B: tl.constexpr):
-    run = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(OUT + run, random_starts(key, first + run, n).to(tl.int64), mask=run < count)
-
-
-@triton.jit(do_not_specialize=["n", "step"])
-def inner_changes(
-    X, Y, WEIGHTS, PLAN, STATE, OUT, n, step, DELTA,
-    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
-):  # fmt: skip
-    """`change_pass` on runs from places of its own choice; nothing is done once the steps have ended."""
-    program = tl.program_id(0)
-    delta = tl.load(DELTA)
-    programs = tl.num_programs(0) // 2
-    half = program // programs
-    cols = tl.arange(0, D)
-    w = tl.load(PLAN + cols)
-    v = tl.load(STATE + cols)
-    count = tl.load(PLAN + 2 * D + D * D).to(tl.int32)
-    shift = tl.load(PLAN + 2 * D + D * D + 1).to(tl.int32)
-    key = tl.load(PLAN + 2 * D + D * D + 2).to(tl.int32)
-    total = tl.zeros([FOLD, D], tl.float64)
-    size = tl.where(tl.load(STATE + D) != 0.0, (count // 2) << shift, 0)
-    for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
-        place = tile * R + tl.arange(0, R)
-        valid = place < size
-        run = (place >> shift) + half * (count // 2)
-        rows = (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
-        y = _label(Y, rows, valid)
-        _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
-        _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
-        total += _folded(x * change[:, None], R, FOLD, D)
-    tl.store(OUT + program * D + cols, tl.sum(total, 0))
-
-
-@triton.jit(do_not_specialize=["parts", "step"])
-def inner_update(
-    PARTS, PLAN, STATE, parts, step, noise_limit, P: tl.constexpr, D: tl.constexpr, INTERCEPT: tl.constexpr,
-    B: tl.constexpr,
-):  # fmt: skip
-    """One step from the sums of the two halves, unless they differ too much."""
-    going = tl.load(STATE + D) != 0.0
-    cols = tl.arange(0, D)
-    scalars = PLAN + 2 * D + D * D
-    count = tl.load(scalars).to(tl.int32)
-    shift = tl.load(scalars + 1).to(tl.int32)
-    most = tl.load(scalars + 3).to(tl.int32)
-    factor = tl.load(scalars + 4)
-    linear = tl.load(scalars + 5)
-    cubic = tl.load(scalars + 6)
-    first = tl.zeros([B, D], tl.float64)
-    second = tl.zeros([B, D], tl.float64)
-    for begin in range(0, parts // 2, B):
-        rows = begin + tl.arange(0, B)
-        mask = (rows[:, None] < parts // 2) & (cols[None, :] < D)
-        first += tl.load(PARTS + rows[:, None] * D + cols[None, :], mask=mask, other=0.0)
-        second += tl.load(PARTS + (rows + parts // 2)[:, None] * D + cols[None, :], mask=mask, other=0.0)
-    per_half = 1.0 / ((count // 2) << shift).to(tl.float64)
-    one = tl.sum(first, 0) * per_half
-    two = tl.sum(second, 0) * per_half
-    at = tl.load(PLAN + cols)
-    x = tl.load(STATE + cols)
-    penalised = cols < P
-    change = linear * (x - at) + cubic * (x * x * x - at * at * at)
-    estimate = tl.load(PLAN + D + cols) + 0.5 * (one + two) + tl.where(penalised, change, 0.0)
-    error = 0.5 * (one - two)
-    inverse = tl.load(PLAN + 2 * D + cols[:, None] * D + cols[None, :])
-    solved = tl.sum(inverse * estimate[None, :], 1)
-    signal = tl.sum(solved * estimate, 0)
-    noise = tl.sum(tl.sum(inverse * error[None, :], 1) * error, 0)
-    going = going & (noise <= noise_limit * signal) & (step < most)
-    tl.store(STATE + cols, tl.where(going, x - factor * solved, x))
-    tl.store(STATE + D + 1, tl.load(STATE + D + 1) + tl.where(going, 1.0, 0.0))
-    tl.store(STATE + D, tl.where(going, 1.0, 0.0))
 
 
 # ------------------------------------------------------------------------------------- products for any shape

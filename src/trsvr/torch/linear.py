@@ -58,6 +58,9 @@ class LinearModel:
     streamed : bool or int
         Keep X in the host's memory and pass it through the device in blocks, so many rows at a time (True: as many as
         256 MiB hold). For data that the device cannot hold.
+    memory : int, optional
+        Bytes of the device that streamed rows may take: so much of them is copied once and stays there. By default
+        half of what is free; nothing on a CPU.
 
     Attributes
     ----------
@@ -82,7 +85,12 @@ class LinearModel:
         *,
         fused: bool | None = None,
         streamed: bool | int = False,
+        memory: int | None = None,
     ) -> None:
+        if memory is not None:
+            _check.whole("memory", memory, at_least=0)
+            if not streamed:
+                raise ValueError("memory is a bound for streamed rows: it needs streamed=True")
         loss = Logistic() if loss is None else loss
         regularizer = L2() if regularizer is None else regularizer
         CompiledModel._check_formulas(loss, regularizer)
@@ -113,7 +121,7 @@ class LinearModel:
         if streamed:
             from trsvr.torch.streaming import StreamedSums
 
-            sums = StreamedSums.of(sums, place, streamed, _wants_fused(fused, place))
+            sums = StreamedSums.of(sums, place, streamed, _wants_fused(fused, place), memory)
         elif _wants_fused(fused, place):
             from trsvr.torch.fused import fuse
 

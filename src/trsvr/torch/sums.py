@@ -120,9 +120,9 @@ class Sums:
     def warm_up(self, dense: bool) -> None:
         """Nothing is compiled."""
 
-    def total_curvature(self, x: Tensor, raised: bool) -> float:
+    def total_curvature(self, x: Tensor, raised: bool) -> Tensor:
         """Σ curvatures."""
-        return float(self.curvatures(x, raised).sum())
+        return self.curvatures(x, raised).sum()
 
     def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
         """Σ Hessians of the losses at x, times v."""

@@ -23,10 +23,16 @@ Matrix = NDArray[np.float64]
 _SAMPLED_WORK = 5e8
 _ALL_WORK = 2e9
 _LONGEST_RUN = 64
+# A batch is at most this part of rows that are themselves a sample.
+_PART_OF_RESIDENT = 4
 
 
 class TensorView:
-    """Value, gradient and curvatures at one point, for one output or several."""
+    """Value, gradient and curvatures at one point, for one output or several.
+
+    Samples and batches are drawn from all rows; where these are streamed, from those that stay on the device, which
+    are spread over all of them.
+    """
 
     def __init__(self, problem: Any) -> None:
         self.problem, self.sums = problem, problem.sums
@@ -35,7 +41,9 @@ class TensorView:
         self._at: torch.Tensor | None = None
         self._raised = False
         self._total = math.nan
-        self._walks = hasattr(self.sums, "inner_steps") and problem.penalty.cubic is not None
+        resident = getattr(self.sums, "resident", None)
+        self._drawn = self.sums if resident is None else resident
+        self._walks = hasattr(self._drawn, "inner_steps") and problem.penalty.cubic is not None
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
@@ -71,7 +79,7 @@ class TensorView:
             return 1.0
         before = self._total
         self._raised = True
-        self._total = self.sums.total_curvature(self.at, raised=True)
+        self._total = float(self.sums.total_curvature(self.at, raised=True))
         return before / self._total if self._total > 0.0 else 1.0
 
     def total_weight(self) -> float:
@@ -97,26 +105,39 @@ class TensorView:
 
     def matrices(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
         """The same for each output: its diagonal block; the rows are counted once for each."""
-        d = self.d // self.outputs
-        if self.problem.device.type == "cuda" and self.sums.device == self.sums.rows.device:
-            work = self.n_rows * d * d * self.outputs
-            rows = self.n_rows if work <= _ALL_WORK else max(rows, int(_SAMPLED_WORK / (d * d * self.outputs)))
-        if rows >= self.n_rows:
-            found, taken = self.sums.matrices(self.at, self._raised), self.n_rows
+        rows = self._worthwhile(rows)
+        beyond = rows >= self.n_rows > self._drawn.n_rows  # more than the rows that stay on the device
+        source = self.sums if beyond else self._drawn
+        cut = None if rows >= source.n_rows else _cut(rows, 512)
+        taken = source.n_rows if cut is None else cut[0] * cut[1]
+        found = None
+        if hasattr(source, "matrix_host"):
+            found = source.matrix_host(self.x, self._raised, cut, 0 if cut is None else int(random.integers(2**31)))
+        if found is None:
+            runs = None if cut is None else self._spread(*cut, random)
+            found = source.matrices(self.at, self._raised, runs).cpu().numpy()
         else:
-            runs = self._spread(rows, random)
-            found, taken = self.sums.matrices(self.at, self._raised, runs), runs.size
-        return found.cpu().numpy() / taken, taken * self.outputs
+            found = found[None]
+        return found / taken, taken * self.outputs
 
-    def _spread(self, rows: int, random: np.random.Generator) -> Runs:
+    def _worthwhile(self, rows: int) -> int:
+        """How many rows a curvature sample is to have, if so many are asked for."""
+        if self.problem.device.type != "cuda" or self._drawn.device != self._drawn.rows.device:
+            return rows
+        d = self.d // self.outputs
+        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.outputs <= _ALL_WORK:
+            return self.n_rows
+        return max(rows, int(_SAMPLED_WORK / (d * d * self.outputs)))
+
+    def _spread(self, count: int, length: int, random: np.random.Generator) -> Runs:
         """Runs spread over all rows: a random start in each of equal stretches, so every row is as likely."""
-        length = _power_of_two(rows // 512)
-        count = math.ceil(rows / length)
-        starts = (np.arange(count) + random.random(count)) * (self.n_rows / count)
-        return Runs(self._sent(np.minimum(starts.astype(np.int64), self.n_rows - 1)), length)
+        n = self._drawn.n_rows
+        starts = (np.arange(count) + random.random(count)) * (n / count)
+        return Runs(self._sent(np.minimum(starts.astype(np.int64), n - 1), self._drawn), length)
 
-    def _sent(self, starts: NDArray[np.int64]) -> torch.Tensor:
-        return torch.from_numpy(starts).to(self.sums.rows.device)
+    @staticmethod
+    def _sent(starts: NDArray[np.int64], sums: Any) -> torch.Tensor:
+        return torch.from_numpy(starts).to(sums.rows.device)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
@@ -135,12 +156,23 @@ class TensorView:
         The batch is runs of consecutive rows from random places, or ``scattered``: single rows. Returns the two
         halves' means and the number of rows.
         """
-        length = 1 if scattered else _power_of_two(batch_size // 32)
-        count = max(2, math.ceil(batch_size / length / 2) * 2)
-        runs = Runs(self._sent(random.integers(self.n_rows, size=count)), length)
-        halves = self.sums.changes(self.at, self.problem.to_device(x), runs)
+        source = self.sums if scattered else self._drawn
+        count, length = (_even(batch_size), 1) if scattered else self._batch(batch_size)
+        runs = Runs(self._sent(random.integers(source.n_rows, size=count), source), length)
+        halves = source.changes(self.at, self.problem.to_device(x), runs)
         per_half = count // 2 * length
         return halves[0].cpu().numpy() / per_half, halves[1].cpu().numpy() / per_half, count * length
+
+    def _batch(self, rows: int) -> tuple[int, int]:
+        """Runs of a batch of about so many rows, and their length.
+
+        The rows that stay on the device have an error of their own, which the two halves of a batch do not show: a
+        batch is a small part of them.
+        """
+        if self._drawn.n_rows < self.n_rows:
+            rows = max(2, min(rows, self._drawn.n_rows // _PART_OF_RESIDENT))
+        count, length = _cut(rows, 32)
+        return _even(count), length
 
     def inner_steps(
         self, x: Vector, gradient: Vector, norm: Any, alpha: float, batch: int, most: int, random: np.random.Generator
@@ -150,31 +182,33 @@ class TensorView:
         Returns the new x, the steps made and the rows drawn by each; None where the norm is none that a matrix on
         the device can stand for.
         """
-        inverse = norm.plain_inverse() if self._walks and hasattr(norm, "plain_inverse") else None
-        if inverse is None:
+        walks = self._walks and hasattr(norm, "plain_inverse")
+        matrix = self._drawn.stands_for(norm) if walks else None
+        if matrix is None:
             return None
-        length = _power_of_two(batch // 32)
-        count = max(2, math.ceil(batch / length / 2) * 2)
+        count, length = self._batch(batch)
         key = int(random.integers(2**31))
-        found, steps = self.sums.inner_steps(
-            self.x, x, gradient, inverse, self.problem.penalty.cubic, min(1.0, alpha), Sizes(count, length, most), key
+        found, steps = self._drawn.inner_steps(
+            self.x, x, gradient, matrix, self.problem.penalty.cubic, min(1.0, alpha), (count, length, most), key
         )
         return found, steps, count * length
 
     def warm_up(self, dense: bool) -> None:
         """Compile what will be needed, so that a clock started afterwards does not see it."""
         self.sums.warm_up(dense)
+        if dense and hasattr(self._drawn, "matrix_host"):
+            rows = self._worthwhile(1)
+            self._drawn.matrix_host(self.x, False, None if rows >= self._drawn.n_rows else _cut(rows, 512), 0)
 
 
-class Sizes(tuple[int, int, int]):
-    """Runs in a batch, their length, and the most steps."""
+def _cut(rows: int, runs: int) -> tuple[int, int]:
+    """So many rows as runs, at least the given number of them where there are enough: how many, and their length.
 
-    __slots__ = ()
+    A length is a power of two up to `_LONGEST_RUN`.
+    """
+    length = 1 << (max(1, min(rows // runs, _LONGEST_RUN)).bit_length() - 1)
+    return math.ceil(rows / length), length
 
-    def __new__(cls, count: int, length: int, steps: int) -> Sizes:  # noqa: D102  # the class says it
-        return super().__new__(cls, (count, length, steps))
 
-
-def _power_of_two(rows: int) -> int:
-    """The largest power of two up to so many rows, within 1 … 64."""
-    return 1 << (max(1, min(rows, _LONGEST_RUN)).bit_length() - 1)
+def _even(count: int) -> int:
+    return max(2, math.ceil(count / 2) * 2)
