@@ -15,6 +15,12 @@ def test_a_few_random_runs_end_truly():
         soak.check(case)
 
 
+@pytest.mark.parametrize("number", [1680, 6307])
+def test_what_an_hour_has_found(number):
+    """No penalty and more columns than rows: points so long that margins are rounded, and pairs that nearly vanish."""
+    soak.check(soak.make(number))
+
+
 @pytest.mark.long
 def test_an_hour_of_random_runs():
     ends, failures = soak.soak(3600.0)
