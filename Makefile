@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit browser bench clean
+.PHONY: demo test lint types unit browser bench package oldest clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -42,5 +42,20 @@ browser:
 	    { apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } >/dev/null 2>&1; }; } || \
 	echo "no chromium here, and it cannot be installed: the browser tests will be skipped"
 
+# What is published: an sdist, and a wheel built from it.
+package: $(VENV)/.developer
+	rm -rf dist
+	$(BIN)/python -m build
+
+# The lowest versions that pyproject.toml declares, in an environment of their own. Left out: what takes long, what needs
+# a browser, a cluster or real data, and what reads the package's files, since that does not depend on versions.
+oldest: $(VENV)-oldest/.tested-versions
+	$(VENV)-oldest/bin/python -m pytest -m "not (long or slow or browser or gpu or data)" --ignore=tests/cluster
+
+$(VENV)-oldest/.tested-versions: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip --quiet --disable-pip-version-check install -c constraints-oldest.txt -e ".[all,test]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
