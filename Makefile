@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit browser bench package oldest clean
+.PHONY: demo test lint types unit browser bench docs figures package oldest clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,21 @@ browser:
 	    { apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } >/dev/null 2>&1; }; } || \
 	echo "no chromium here, and it cannot be installed: the browser tests will be skipped"
 
+# The documentation, into site/. Warnings are errors.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[docs]"
+	touch $@
+
+# The figures of the pages and of the gallery, drawn again: two minutes. Those of the examples with torch take much longer,
+# and are drawn by the examples themselves.
+figures: $(VENV)/.developer
+	$(BIN)/python benchmarks/readme.py
+	for name in alpha variance trust_region compare_solvers own_loss double_well path checkpoint memory_mapped; do \
+	  $(BIN)/python examples/$$name.py || exit 1; done
+
 # What is published: an sdist, and a wheel built from it.
 package: $(VENV)/.developer
 	rm -rf dist
@@ -58,4 +73,4 @@ $(VENV)-oldest/.tested-versions: pyproject.toml constraints-oldest.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

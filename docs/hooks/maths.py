@@ -10,14 +10,19 @@ import html
 import re
 
 from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 
 _MARKED = re.compile(r'<(?P<tag>span|div) class="arithmatex">\\[\[(](?P<latex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
 
 
 @functools.cache
 def mathml(latex: str, display: str) -> str:
-    """One formula, "inline" or as a "block"."""
-    return convert(html.unescape(latex).strip(), display=display)
+    """One formula, "inline" or as a "block"; a command that is not known is an error, not a word in the formula."""
+    translated = convert(html.unescape(latex).strip(), display=display)
+    unknown = re.search(r"\\\w*", translated)
+    if unknown:
+        raise PluginError(f"no MathML for {unknown[0]} in the formula {latex.strip()}")
+    return translated
 
 
 def on_page_content(content: str, **_: object) -> str:
