@@ -119,7 +119,7 @@ def told(action):
 
 def plotted():
     problem = trsvr.problems.FunctionProblem(4, 2, lambda x, indices: x - 1.0, value=lambda x, indices: 0.0)
-    trsvr.minimize(problem, trsvr.TrustRegion(), max_epochs=2, tol=None).plot()
+    trsvr.minimize(problem, trsvr.SVRG(step=0.1, batch_size=2), max_epochs=2, tol=None).plot()
 
 def parquet():
     from trsvr.cli.tables import Wanted, read_table
