@@ -25,8 +25,8 @@ demo: $(VENV)/.user
 test: lint types unit
 
 lint: $(VENV)/.developer
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/hooks
+	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks
 
 types: $(VENV)/.developer
 	$(BIN)/mypy
