@@ -1,8 +1,8 @@
 """What α does: the paper's TRSVR from SVRG (small α) to Newton's method on sampled rows (large α).
 
 The radius of a step is α‖ḡ‖. Up to α = 1/λmax(H) every step ends on the boundary, along −ḡ, and is a step of SVRG;
-from α = 1/λmin(H) on the boundary is never met, and the step is Newton's. In between the long directions of the Hessian
-are Newton's and the short ones SVRG's. SVRG itself, with α as its step, diverges a little beyond 2/λmax.
+from α = 1/λmin(H) on the boundary is never met, and the step is Newton's. In between, directions of large curvature get
+Newton's step and flat ones SVRG's. SVRG itself, with α as its step, diverges a little beyond 2/λmax.
 
     python examples/alpha.py [--fast] [--out FOLDER]
 """
