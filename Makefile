@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit browser bench clean
+.PHONY: demo test lint types unit browser bench docs figures package oldest clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -25,8 +25,8 @@ demo: $(VENV)/.user
 test: lint types unit
 
 lint: $(VENV)/.developer
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/hooks
+	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks
 
 types: $(VENV)/.developer
 	$(BIN)/mypy
@@ -42,5 +42,36 @@ browser:
 	    { apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } >/dev/null 2>&1; }; } || \
 	echo "no chromium here, and it cannot be installed: the browser tests will be skipped"
 
+# The documentation, into site/. Warnings are errors.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e ".[docs]"
+	touch $@
+
+# The figures of the pages and of the gallery, drawn again: two minutes. Those of the examples with torch take much longer,
+# and are drawn by the examples themselves.
+figures: $(VENV)/.developer
+	$(BIN)/python benchmarks/readme.py
+	for name in alpha variance trust_region compare_solvers own_loss double_well path checkpoint memory_mapped; do \
+	  $(BIN)/python examples/$$name.py || exit 1; done
+
+# What is published: an sdist, and a wheel built from it.
+package: $(VENV)/.developer
+	rm -rf dist
+	$(BIN)/python -m build
+
+# The lowest versions that pyproject.toml declares, in an environment of their own. Left out: what takes long, what needs
+# a browser, a cluster or real data. Old packages on newer ones of theirs deprecate this and that: no error here.
+oldest: $(VENV)-oldest/.tested-versions
+	$(VENV)-oldest/bin/python -m pytest -m "not (long or slow or browser or gpu or data)" --ignore=tests/cluster \
+	  -W default::DeprecationWarning
+
+$(VENV)-oldest/.tested-versions: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip --quiet --disable-pip-version-check install -c constraints-oldest.txt -e ".[all,test]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

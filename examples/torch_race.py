@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -199,12 +198,11 @@ COLOURS = (
 )  # Okabe and Ito's, safe for the colour-blind
 
 
-def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) -> Path:
+def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) -> None:
     """Median over the seeds, with the band from lowest to highest, against passes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
+    from drawing import save
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for colour, (name, (_, curves)) in zip(COLOURS, found.items(), strict=False):
@@ -226,13 +224,8 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
     right.set_ylabel(task.metric_name)
     left.legend(fontsize="small")
     figure.suptitle(task.title)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{task.name}.png"
-    beside = path.with_name(f".{path.name}")
-    figure.savefig(beside, dpi=120, format="png")
+    save(figure, folder, task.name)
     plt.close(figure)
-    os.replace(beside, path)
-    return path
 
 
 def options(description: str) -> argparse.Namespace:
@@ -253,5 +246,4 @@ def main(task: Task, methods: list[Method], chosen: argparse.Namespace, seeds: i
         task.budget, seeds = 3.0, 1
         for method in methods:
             method.candidates = method.candidates[len(method.candidates) // 2 :][:2]
-    path = draw(task, race(task, methods, seeds), chosen.out)
-    print(f"figure: {path}")
+    draw(task, race(task, methods, seeds), chosen.out)

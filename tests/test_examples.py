@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,85 @@ def test_the_races_of_the_torch_front_door(name, tmp_path):
     assert [figure.name for figure in figures] == [f"torch_{name}.png"]
     assert figures[0].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ["figures"], "an example leaves nothing else behind"
+
+
+def run_and_draw(name: str, folder: Path) -> list[str]:
+    """The lines of an example's quick run; its figure is there, whole, and nothing else is."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", "--fast", "--out", folder / "figures"],
+        cwd=folder, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    figures = list((folder / "figures").iterdir())
+    assert [figure.name for figure in figures] == [f"{name}.png"]
+    assert figures[0].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert 5_000 < figures[0].stat().st_size < 100_000
+    assert [entry.name for entry in folder.iterdir()] == ["figures"], "an example leaves nothing else behind"
+    return done.stdout.splitlines()
+
+
+def numbers(line: str) -> list[float]:
+    return [float(word) for word in re.findall(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?", line)]
+
+
+def test_alpha_from_svrg_to_newton(tmp_path):
+    rows = [[float(word) for word in line.split()] for line in run_and_draw("alpha", tmp_path)[3:-1]]
+    _, ours, theirs, boundary, products = rows[0]
+    assert ours == theirs  # far below 1/λmax the two are one method
+    assert (boundary, products) == (1.0, 1.0)
+    assert rows[-1][3] == 0.0
+    assert rows[-1][1] < 1e-6
+
+
+def test_what_variance_reduction_does(tmp_path):
+    lines = run_and_draw("variance", tmp_path)
+    plain, reduced = numbers(lines[1])[1:]
+    assert reduced < 1e-2 * plain
+    assert numbers(lines[3])[-1] < 1e-2 * numbers(lines[2])[-1]  # SVRG's gap and SGD's
+
+
+def test_a_trust_region_in_the_plane(tmp_path):
+    gaps = [numbers(line)[-1] for line in run_and_draw("trust_region", tmp_path)[:3]]
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[2] < 1e-9
+
+
+def test_solvers_side_by_side(tmp_path):
+    pytest.importorskip("sklearn")
+    rows = run_and_draw("compare_solvers", tmp_path)[3:-1]
+    assert len(rows) == 9
+    assert all("pass limit reached" in row or "converged" in row for row in rows)
+
+
+def test_a_loss_of_ones_own(tmp_path):
+    lines = run_and_draw("own_loss", tmp_path)
+    assert lines[0].startswith("converged")
+    assert numbers(lines[2])[-1] < 1e-5
+
+
+def test_who_leaves_the_saddle_point(tmp_path):
+    lines = run_and_draw("double_well", tmp_path)
+    svrg, lbfgs, trsvr = (line.split() for line in lines[3:6])
+    assert (svrg[0], lbfgs[0], trsvr[0]) == ("SVRG", "LBFGS", "TRSVR")
+    assert float(svrg[3]) < 0
+    assert float(lbfgs[3]) < 0
+    assert float(trsvr[3]) > 0
+    assert float(trsvr[1]) < float(svrg[1]) - 0.1
+
+
+def test_a_path_of_warm_starts(tmp_path):
+    cold, warm, difference = (numbers(line)[0] for line in run_and_draw("path", tmp_path)[:3])
+    assert warm < cold
+    assert difference < 1e-3
+
+
+def test_killed_and_resumed(tmp_path):
+    lines = run_and_draw("checkpoint", tmp_path)
+    assert "exit code 9" in lines[0]
+    assert 12 <= numbers(lines[1])[0] <= 14
+    assert lines[2].endswith("yes")
+
+
+def test_rows_on_the_disk(tmp_path):
+    lines = run_and_draw("memory_mapped", tmp_path)
+    assert lines[0] == "a file of 20 MB: converged: the gradient is as small as asked for"

@@ -33,7 +33,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the data sets and the front doors when they are first asked for."""
-    if name in ("datasets", "torch"):
+    if name in ("datasets", "sklearn", "torch", "dask"):
         import importlib
 
         return importlib.import_module(f"trsvr.{name}")

@@ -12,7 +12,7 @@ from trsvr.problems import FunctionProblem
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(100, 3))
 B = RNG.normal(size=100)
-SOLUTION = np.linalg.lstsq(A, B)[0]
+SOLUTION = np.linalg.lstsq(A, B, rcond=None)[0]
 SVRG = trsvr.SVRG(step=0.1, batch_size=10, inner_steps=50)
 NEWTON = trsvr.TRSVR(alpha=10.0, batch_size=20, inner_steps=20)
 

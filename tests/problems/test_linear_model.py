@@ -312,7 +312,7 @@ def _unsorted(X):
 
 def _repeated(X):
     coo = X.tocoo()
-    rows, columns = np.tile(coo.coords[0], 2), np.tile(coo.coords[1], 2)
+    rows, columns = np.tile(coo.row, 2), np.tile(coo.col, 2)
     order = np.argsort(rows, kind="stable")
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=X.shape[0]))])
     return scipy.sparse.csr_array((np.tile(coo.data / 2, 2)[order], columns[order], indptr), shape=X.shape)

@@ -6,6 +6,7 @@ import scipy.optimize
 import scipy.sparse
 
 import trsvr
+from oracle import Oracle
 from trsvr.problems import (
     L2,
     DoubleWell,
@@ -136,6 +137,47 @@ def test_truly_nonconvex_ends_at_a_minimum():
     assert np.linalg.eigvalsh(hessian)[0] > 0
     assert result.trace["negative_curvature"].sum() > 0
     assert abs(result.x[3]) > 0.1
+
+
+def two_wells():
+    """Every row has both labels, so the gradient at zero is zero; the wells make it a maximum along some direction."""
+    half = np.random.default_rng(1).normal(size=(2000, 2)) @ np.array([[1.0, 0.4], [0.0, 0.5]])
+    X, y = np.repeat(half, 2, axis=0), np.tile([-1.0, 1.0], len(half))
+    problem = double_well_logistic(X, y, l2=1e-3, gamma=0.5, a=1.0)
+    return problem, Oracle(X, y, Logistic(), problem.regularizer)
+
+
+@pytest.mark.parametrize("start", [0.0, 1e-12, 1e-9, 1e-3])
+def test_a_run_that_begins_at_a_saddle_point_leaves_it(start):
+    problem, oracle = two_wells()
+    x0 = np.full(2, start)
+    assert np.linalg.eigvalsh(oracle.hessian(x0))[0] < -0.5
+    result = trsvr.minimize(problem, x0=x0)
+    assert result.success
+    assert oracle.value(result.x) < oracle.value(x0) - 0.1
+    assert np.linalg.norm(oracle.gradient(result.x)) < 1e-8
+    assert np.linalg.eigvalsh(oracle.hessian(result.x))[0] > 0
+
+
+def test_a_stationary_start_that_is_a_minimum_ends_at_once():
+    convex = logistic(np.repeat(np.eye(3), 2, axis=0), np.tile([-1, 1], 3))
+    assert trsvr.minimize(convex).epochs == 0
+    # The penalty bends down at zero, but the losses bend up more: a saddle point is suspected, and none is found.
+    steep = double_well_logistic(30.0 * np.repeat(np.eye(2), 2, axis=0), np.tile([-1, 1], 2), gamma=0.5, a=1.0)
+    result = trsvr.minimize(steep)
+    assert result.success
+    assert not result.x.any()
+    assert result.epochs == 1
+
+
+def test_inner_steps_on_a_quartic_do_not_run_away():
+    """Far from the wells the gradient grows like a cube: steps as long as a gradient that has grown would overflow."""
+    problem, _ = two_wells()
+    for start in np.random.default_rng(2).uniform(-1.4, 1.4, size=(30, 2)):
+        result = trsvr.minimize(problem, x0=start)  # warnings are errors
+        assert result.success
+        values = result.trace["value"].to_numpy()
+        assert (np.diff(values) <= 8 * np.finfo(float).eps * values[:-1]).all()
 
 
 def test_nonconvex_with_many_columns():

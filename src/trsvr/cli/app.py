@@ -25,13 +25,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 done, 1 not converged, 2 error, 130 interrupted.",
+    epilog="Exit status: 0 done, 1 not converged, 2 error, 130 interrupted.  \n"
+    "`trsvr COMMAND --help` has every option, its default and an example.",
 )
-app.command()(solve)
-app.command()(resume)
-app.command()(compare)
-app.command()(predict)
-app.command()(theory)
+app.command(epilog="Example: `trsvr solve data.svm --l2 1e-4 --test-size 0.2 --out fit`")(solve)
+app.command(epilog="Example: `trsvr resume run.ckpt --epochs 500 --out fit`")(resume)
+app.command(epilog="Example: `trsvr compare mushrooms --methods trsvr,svrg:step=0.5,lbfgs --out figures`")(compare)
+app.command(epilog="Example: `trsvr predict fit new.svm --probabilities --out predictions.csv`")(predict)
+app.command(epilog="Example: `trsvr theory data.svm --alpha 0.1 --batch-size 200 --inner-steps 100`")(theory)
 
 if importlib.util.find_spec("trsvr.cli.data") is not None:
     from trsvr.cli.data import app as data_app

@@ -73,7 +73,12 @@ Preprocess = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder to look for data sets first.", show_default=False, rich_help_panel=o.DATA),
+    typer.Option(
+        "--data-dir",
+        help="Folder to look for data sets first; default: TRSVR_DATA_DIR, then the cache.",
+        show_default=False,
+        rich_help_panel=o.DATA,
+    ),
 ]
 Gamma = Annotated[
     float | None,
@@ -109,12 +114,13 @@ Passes = Annotated[
     ),
 ]
 Seconds = Annotated[
-    float | None, typer.Option(help="Seconds a run at most.", show_default=False, rich_help_panel=o.LIMITS)
+    float | None,
+    typer.Option(help="Seconds a run at most; default: no such limit.", show_default=False, rich_help_panel=o.LIMITS),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for figure.png, figure.svg, trace.csv and comparison.json.",
+        help="Folder for figure.png, figure.svg, trace.csv and comparison.json; default: nothing is written.",
         show_default=False,
         rich_help_panel=o.OUTPUT,
     ),

@@ -17,12 +17,14 @@ app = typer.Typer(no_args_is_help=True, help="Data sets: list them, fetch them, 
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder to look into first.", show_default=False),
+    typer.Option(
+        "--data-dir", help="Folder to look into first; default: TRSVR_DATA_DIR, then the cache.", show_default=False
+    ),
 ]
 Split = Annotated[str, typer.Option(help="train or test.")]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: `trsvr data list --data-dir ~/data`")
 def list_sets(data_dir: DataDir = None) -> None:
     """List the data sets, and where each would come from."""
     table = datasets.list(data_dir)
@@ -40,7 +42,7 @@ def list_sets(data_dir: DataDir = None) -> None:
     _print_table(["name", "rows × columns", "density", "labels", "default", "where"], rows)
 
 
-@app.command()
+@app.command(epilog="Example: `trsvr data fetch mushrooms ijcnn1 --split train`")
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Names of data sets.", show_default=False)],
     split: Split = "train",
@@ -55,7 +57,7 @@ def fetch(
             typer.echo(f"{raw.entry.name}: {raw.source}")
 
 
-@app.command()
+@app.command(epilog="Example: `trsvr data info breast-cancer --preprocess standardize`")
 def info(
     name: Annotated[str, typer.Argument(help="Name of a data set.", show_default=False)],
     split: Split = "train",
@@ -101,7 +103,7 @@ def info(
     )
 
 
-@app.command()
+@app.command(epilog="Example: `cp mushrooms.bz2 $(trsvr data path)`")
 def path() -> None:
     """Print the folder that receives downloaded files; files may also be put there by hand."""
     folder = search.own_folder()

@@ -78,19 +78,28 @@ Intercept = Annotated[
 Alpha = Annotated[
     str | None,
     typer.Option(
-        help="Radius over gradient norm (trsvr, trish).", metavar="NUMBER", show_default=False, rich_help_panel=METHOD
+        help="Radius over gradient norm (trsvr, trish); default: chosen for you.",
+        metavar="NUMBER",
+        show_default=False,
+        rich_help_panel=METHOD,
     ),
 ]
 BatchSize = Annotated[
-    str | None, typer.Option(help="Rows per step.", metavar="NUMBER", show_default=False, rich_help_panel=METHOD)
+    str | None,
+    typer.Option(
+        help="Rows per step; default: chosen for you.", metavar="NUMBER", show_default=False, rich_help_panel=METHOD
+    ),
 ]
 InnerSteps = Annotated[
-    str | None, typer.Option(help="Steps per epoch.", metavar="NUMBER", show_default=False, rich_help_panel=METHOD)
+    str | None,
+    typer.Option(
+        help="Steps per epoch; default: chosen for you.", metavar="NUMBER", show_default=False, rich_help_panel=METHOD
+    ),
 ]
 Hessian = Annotated[
     str | None,
     typer.Option(
-        help="estimated, exact or identity.",
+        help="estimated, exact or identity; default: chosen for you.",
         autocompletion=_one_of(*HESSIANS),
         show_default=False,
         rich_help_panel=METHOD,

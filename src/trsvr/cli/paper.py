@@ -39,7 +39,7 @@ Seeds = Annotated[
 ]
 Only = Annotated[
     str | None,
-    typer.Option(help="Only these data sets or methods, separated by semicolons.", show_default=False),
+    typer.Option(help="Only these data sets or methods, separated by semicolons; default: all.", show_default=False),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A few minutes for everything: fewer epochs, seeds and rows.")]
 Nonconvex = Annotated[
@@ -53,7 +53,12 @@ Preprocess = Annotated[
     ),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Folder to look for data sets first.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        help="Folder to look for data sets first; default: TRSVR_DATA_DIR, then the cache.",
+        show_default=False,
+    ),
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Whether the report is written at the end.")]
 Progress = Annotated[
@@ -62,7 +67,7 @@ Progress = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", epilog="Example: `trsvr paper list convex ablation`")
 def list_studies(studies: Studies = None) -> None:
     """List the studies, their data sets, methods and budgets."""
     rows = []
@@ -83,7 +88,7 @@ def list_studies(studies: Studies = None) -> None:
     show_rows("Studies", ["study", "data", "methods (the paper's)", "budget", "seeds", "runs"], rows)
 
 
-@app.command()
+@app.command(epilog="Example: `trsvr paper run convex --quick --out paper`")
 def run(
     studies: Studies = None,
     out: Out = Path("paper"),
@@ -117,7 +122,7 @@ def run(
         _write_report(out)
 
 
-@app.command()
+@app.command(epilog="Example: `trsvr paper tune convex --only mushrooms --out paper`")
 def tune(
     study: Annotated[str, typer.Argument(help="A study by name, or a TOML file.", metavar="STUDY")],
     out: Out = Path("paper"),
@@ -155,12 +160,12 @@ def tune(
     _write_report(out)
 
 
-@app.command("report")
+@app.command("report", epilog="Example: `trsvr paper report --out paper`")
 def write_report(
     out: Out = Path("paper"),
     into: Annotated[
         Path | None,
-        typer.Option(help="Put the tables into this document too, below its mark.", show_default=False),
+        typer.Option(help="Put the tables into this document too, below its mark; default: none.", show_default=False),
     ] = None,
 ) -> None:
     """Write the report anew from the results that are there."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -19,8 +19,10 @@ from trsvr import _check
 from trsvr._device import linear_model
 from trsvr._version import __version__
 from trsvr.cli import options as o
-from trsvr.cli.models import Model, save_model, scores
-from trsvr.cli.output import as_json, check_folder, show_pairs, write_folder
+from trsvr.cli import solve_answer as answer
+from trsvr.cli import solve_options as own
+from trsvr.cli.models import Model, scores
+from trsvr.cli.output import as_json, check_folder, show_pairs
 from trsvr.cli.remote import connected, remote_format, remote_problem
 from trsvr.cli.tables import Table, Wanted, read_table
 from trsvr.engine import Result, Status, minimize
@@ -29,124 +31,6 @@ from trsvr.engine.checkpoint import newest_intact
 from trsvr.engine.keeper import Every, NotedPath
 from trsvr.solvers import BY_NAME
 from trsvr.theory import Gap, estimate_gap
-
-TestSize = Annotated[
-    str | None,
-    typer.Option(
-        help="Rows held out and only scored: a share below 1, or a number of rows.",
-        metavar="NUMBER",
-        show_default=False,
-        rich_help_panel=o.DATA,
-    ),
-]
-Step = Annotated[
-    str | None,
-    typer.Option(
-        help="Step size (svrg, saga, sarah, sgd, adam).",
-        metavar="NUMBER",
-        show_default=False,
-        rich_help_panel=o.METHOD,
-    ),
-]
-More = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Any other setting of the method, such as --set max_cg=50.",
-        metavar="NAME=VALUE",
-        show_default=False,
-        rich_help_panel=o.METHOD,
-    ),
-]
-Dask = Annotated[
-    bool,
-    typer.Option("--dask", help="Read and sum in worker processes; the data need not fit.", rich_help_panel=o.CLUSTER),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help="Use the Dask cluster of this scheduler; it must see FILE under the same name.",
-        metavar="ADDRESS",
-        show_default=False,
-        rich_help_panel=o.CLUSTER,
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(help="Workers of --dask; default: one per core.", show_default=False, rich_help_panel=o.CLUSTER),
-]
-MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        help="Memory of each worker of --dask, such as 2GB; default: its share of this machine's.",
-        metavar="SIZE",
-        show_default=False,
-        rich_help_panel=o.CLUSTER,
-    ),
-]
-Epochs = Annotated[int, typer.Option(help="Epochs at most.", rich_help_panel=o.LIMITS)]
-Passes = Annotated[
-    float | None,
-    typer.Option(help="Passes over the data at most.", show_default=False, rich_help_panel=o.LIMITS),
-]
-Seconds = Annotated[float | None, typer.Option(help="Seconds at most.", show_default=False, rich_help_panel=o.LIMITS)]
-Tolerance = Annotated[
-    str,
-    typer.Option(
-        "--tol",
-        help="auto, none, or a number: stop when no entry of the gradient is larger.",
-        rich_help_panel=o.LIMITS,
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Same seed, same result.", rich_help_panel=o.LIMITS)]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder for result.json, result.npz (no pickle), trace.csv and figure.png.",
-        show_default=False,
-        rich_help_panel=o.OUTPUT,
-    ),
-]
-CheckpointFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--checkpoint",
-        help="File that the run is kept in. If it exists, its run is continued; trsvr resume FILE does the same.",
-        metavar="FILE",
-        show_default=False,
-        rich_help_panel=o.OUTPUT,
-    ),
-]
-CheckpointEvery = Annotated[
-    str | None,
-    typer.Option(
-        help="How often it is written: a number of epochs, or a time such as 5min; default: every 30 s.",
-        metavar="EPOCHS|TIME",
-        show_default=False,
-        rich_help_panel=o.OUTPUT,
-    ),
-]
-KeptRun = Annotated[
-    Path,
-    typer.Argument(help="File that trsvr solve --checkpoint has written.", metavar="CHECKPOINT", show_default=False),
-]
-MoreEpochs = Annotated[
-    int | None,
-    typer.Option("--epochs", help="Epochs at most; default: as before.", show_default=False, rich_help_panel=o.LIMITS),
-]
-MovedData = Annotated[
-    Path | None,
-    typer.Option("--data", help="The data, if they are at another place now.", metavar="FILE", show_default=False),
-]
-Progress = Annotated[
-    bool | None,
-    typer.Option(
-        "--progress/--no-progress",
-        help="A progress bar on stderr; default: if stderr is a terminal.",
-        show_default=False,
-        rich_help_panel=o.OUTPUT,
-    ),
-]
 
 # Address of a scheduler, number of workers, memory of each.
 _Cluster = tuple[str | None, int | None, str | None]
@@ -159,7 +43,7 @@ def solve(
     format_: o.Format = "auto",
     header: o.Header = True,
     zero_based: o.ZeroBased = False,
-    test_size: TestSize = None,
+    test_size: own.TestSize = None,
     loss: o.Loss = "logistic",
     l2: o.Strength = 1e-4,
     gamma: o.Gamma = 0.0,
@@ -168,26 +52,26 @@ def solve(
     intercept: o.Intercept = False,
     method: o.Method = "trsvr",
     alpha: o.Alpha = None,
-    step: Step = None,
+    step: own.Step = None,
     batch_size: o.BatchSize = None,
     inner_steps: o.InnerSteps = None,
     hessian: o.Hessian = None,
-    more: More = None,
-    epochs: Epochs = 100,
-    passes: Passes = None,
-    seconds: Seconds = None,
-    tol: Tolerance = "auto",
-    seed: Seed = 0,
+    more: own.More = None,
+    epochs: own.Epochs = 100,
+    passes: own.Passes = None,
+    seconds: own.Seconds = None,
+    tol: own.Tolerance = "auto",
+    seed: own.Seed = 0,
     threads: o.Threads = None,
     device: o.Device = "cpu",
-    dask: Dask = False,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
-    memory_limit: MemoryLimit = None,
-    out: Out = None,
-    checkpoint: CheckpointFile = None,
-    checkpoint_every: CheckpointEvery = None,
-    progress: Progress = None,
+    dask: own.Dask = False,
+    scheduler: own.Scheduler = None,
+    workers: own.Workers = None,
+    memory_limit: own.MemoryLimit = None,
+    out: own.Out = None,
+    checkpoint: own.CheckpointFile = None,
+    checkpoint_every: own.CheckpointEvery = None,
+    progress: own.Progress = None,
     json: o.Json = False,
 ) -> None:
     """Minimise a linear model over your own data.
@@ -247,19 +131,19 @@ def solve(
 
 
 def resume(
-    checkpoint: KeptRun,
-    data: MovedData = None,
-    epochs: MoreEpochs = None,
-    passes: Passes = None,
-    seconds: Seconds = None,
+    checkpoint: own.KeptRun,
+    data: own.MovedData = None,
+    epochs: own.MoreEpochs = None,
+    passes: own.Passes = None,
+    seconds: own.Seconds = None,
     threads: o.Threads = None,
-    dask: Dask = False,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
-    memory_limit: MemoryLimit = None,
-    out: Out = None,
-    checkpoint_every: CheckpointEvery = None,
-    progress: Progress = None,
+    dask: own.Dask = False,
+    scheduler: own.Scheduler = None,
+    workers: own.Workers = None,
+    memory_limit: own.MemoryLimit = None,
+    out: own.Out = None,
+    checkpoint_every: own.CheckpointEvery = None,
+    progress: own.Progress = None,
     json: o.Json = False,
 ) -> None:
     """Continue a run of trsvr solve --checkpoint.
@@ -387,17 +271,17 @@ def _carry_out(
             "settings": dataclasses.asdict(result.solver),
             "seed": task.seed,
             "device": task.device,
-            **_outcome(result, _NO_GAP if lost else estimate_gap(problem, result.x, result.gradient)),
+            **answer.outcome(result, _NO_GAP if lost else estimate_gap(problem, result.x, result.gradient)),
             "train": None if lost else data.train_scores(model),
             "held_out": data.held_out_scores(model),
             "held_out_rows": data.held_out_rows,
         }
     if out is not None:
-        report["files"] = [str(path) for path in _write(out, report, result, model)]
+        report["files"] = [str(path) for path in answer.write(out, report, result, model)]
     if json:
         print(as_json(report))
     else:
-        show_pairs(f"{file.name}: {task.loss}, {task.method}", _lines(report))
+        show_pairs(f"{file.name}: {task.loss}, {task.method}", answer.lines(report))
     raise typer.Exit(_exit_status(result.status, o.number("--tol", task.tol, "auto", "none")))
 
 
@@ -517,71 +401,3 @@ def _held_out_scores(model: Model, table: Table, held_out: NDArray[np.int64]) ->
         return None
     X, y = _rows(table, held_out)
     return scores(y, model.predict(X), model.classes)
-
-
-# ------------------------------------------------------------------------------------------------------- the answer
-
-
-def _outcome(result: Result, gap: Gap) -> dict[str, Any]:
-    return {
-        "status": result.status.name.lower(),
-        "message": result.message,
-        "success": result.success,
-        "value": result.value,
-        "gradient_norm": result.gradient_norm,
-        "gap": {"value": gap.value, "kind": gap.kind, "meaning": gap.sentence},
-        "epochs": result.epochs,
-        "gradient_evaluations": result.gradient_evaluations,
-        "passes": result.passes,
-        "seconds": result.seconds,
-    }
-
-
-def _lines(report: dict[str, Any]) -> list[tuple[str, str]]:
-    settings = ", ".join(f"{name} {value}" for name, value in report["settings"].items())
-    gap = report["gap"]
-    lines = [
-        ("status", report["message"]),
-        ("data", f"{report['rows']} rows × {report['columns']} columns"),
-        ("settings", settings),
-        ("value", f"{report['value']:.12g}"),
-        ("gradient norm", f"{report['gradient_norm']:.3g}"),
-        ("gap", f"{gap['value']:.2g} ({gap['meaning']})" if gap["kind"] != "unknown" else gap["meaning"]),
-        ("epochs", str(report["epochs"])),
-        ("passes", f"{report['passes']:.4g}"),
-        ("seconds", f"{report['seconds']:.3g}"),
-    ]
-    for name, found in (("train", report["train"]), (f"held out ({report['held_out_rows']})", report["held_out"])):
-        if found is not None:
-            lines.append((name, ", ".join(f"{what} {number:.6g}" for what, number in found.items())))
-    if "files" in report:
-        lines.append(("written", ", ".join(report["files"])))
-    return lines
-
-
-def _write(out: Path, report: dict[str, Any], result: Result, model: Model) -> list[Path]:
-    writers: dict[str, Any] = {
-        "result.json": lambda path: path.write_text(as_json(report) + "\n", encoding="utf-8"),
-        "result.npz": lambda path: save_model(path, model, gradient=result.gradient),
-        "trace.csv": lambda path: result.trace.to_csv(path, index=False),
-    }
-    try:
-        import matplotlib
-    except ImportError:
-        print("trsvr: no figure is drawn: that needs matplotlib (pip install 'trsvr[plot]')", file=sys.stderr)
-    else:
-        matplotlib.use("Agg")
-        writers["figure.png"] = lambda path: _draw(path, result)
-    return write_folder(out, writers)
-
-
-def _draw(path: Path, result: Result) -> None:
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    result.plot(y="gradient_norm_sq", ax=left)
-    result.plot(y="gap", ax=right)
-    left.set_ylabel("squared gradient norm")
-    right.set_ylabel("value − best value of this run")
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

@@ -158,13 +158,16 @@ class GradientTest:
         norm_sq = dot(gradient, gradient)
         if not all_finite(gradient) or (has_value and not math.isfinite(value)):
             return Status.DIVERGED
-        if norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny):
+        grown = norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny)
+        # A solver that refuses steps does not diverge: its gradients grow when it leaves a saddle point.
+        if grown and "at_floor" not in known:
             return Status.DIVERGED
         if not self.active:
             return None
         largest = float(np.abs(gradient).max(initial=0.0))
         if self.tol == "auto" and "expected_decrease" in known and math.isfinite(value):
-            if largest == 0.0 or known["expected_decrease"] <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
+            stationary = largest == 0.0 and not known.get("nonconvex")  # it may be a saddle point: the solver will see
+            if stationary or known["expected_decrease"] <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
                 return Status.CONVERGED
         elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, known)):
             return Status.CONVERGED

@@ -217,9 +217,11 @@ class AdaptiveTRSVR:
         n = problem.n_samples
         kind = self._kind(problem)
         views: tuple[Any, Any] = (None, None)
+        bends_down = False
         if _has_view(problem):
             views = _view_of(problem), _view_of(problem)
             views[0].warm_up(dense=kind == "dense")
+            bends_down = kind != "identity" and bool((views[0].penalty_curvatures(x) < 0.0).any())
         batch = max(n // _FIRST_BATCH, min(n, 256)) if self.batch_size == "auto" else int(self.batch_size)
         rows = _first_rows(n, _shape(problem)[0]) if kind == "dense" else n
         return State(
@@ -234,7 +236,7 @@ class AdaptiveTRSVR:
                 "cg_tolerance": _CG_TOLERANCE,
                 "expected_decrease": math.inf,
                 "at_floor": 0.0,
-                "nonconvex": 0.0,
+                "nonconvex": float(bends_down),
             },
             work=_Work(*views),
         )
@@ -267,6 +269,9 @@ class AdaptiveTRSVR:
         report = EpochReport(alpha=state.scalars["alpha"])
         self._measure(problem, state, report, random)
         reference, gradient = state.x.copy(), state.gradient
+        if state.scalars["nonconvex"] and not gradient.any():
+            state.scalars["expected_decrease"] = 0.0
+            self._doubt(state)  # nothing but the curvature can tell a minimum from a saddle point here
         size = math.sqrt(work.norm.dual(gradient))
         if work.escape is None:
             taken = self._step(problem, state, gradient, size, report)
@@ -434,6 +439,8 @@ class AdaptiveTRSVR:
                 if s == 1 and automatic:
                     state.scalars["batch_size"] = float(2 * batch)
                 return
+            if state.scalars["nonconvex"] and signal > 2.0 * work.before["decrease"]:
+                return  # longer than the reference's: the model no longer holds, and steps as long would run away
             self._step(problem, state, estimate, math.sqrt(signal), report)
 
     # ------------------------------------------------------------------------------------------------- judgement

@@ -1,0 +1,106 @@
+"""Draw the README's figure and write its table, both from the numbers in docs/figures/readme.json.
+
+    python benchmarks/readme.py
+
+The file has one entry per data set: name, rows, columns, whether it is sparse, the seconds that trsvr takes, and for
+each of the fastest peers its time over that. Nothing is measured here; ``measured`` in the file says where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+NUMBERS = ROOT / "docs" / "figures" / "readme.json"
+FIGURE = ROOT / "docs" / "figures" / "readme.png"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- numbers: python benchmarks/readme.py -->", "<!-- end of numbers -->"
+
+SHOWN = 2  # peers a row of the table names
+INK, OURS = "#333333", "#0072b2"
+# Colour-blind safe (Okabe and Ito), one for each family of peers.
+COLOURS = {
+    "scikit-learn": "#e69f00",
+    "SciPy": "#009e73",
+    "snapml": "#d55e00",
+    "Cyanure": "#cc79a7",
+    "LIBLINEAR": "#999999",
+}
+
+
+def table(numbers: dict[str, Any]) -> str:
+    """The numbers as a table in Markdown, slowest peers first."""
+    lines = ["| data | rows × columns | trsvr | best peers, their time ÷ ours |", "|---|---|---|---|"]
+    for entry in ordered(numbers):
+        size = f"{entry['rows']} × {entry['columns']}" + (", sparse" if entry["sparse"] else "")
+        best = sorted(entry["peers"].items(), key=lambda peer: peer[1])[:SHOWN]
+        peers = ", ".join(f"{name} {ratio:.2g}" for name, ratio in best)
+        lines.append(f"| {entry['name']} | {size} | {duration(entry['seconds'])} | {peers} |")
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Two digits, in the unit that suits."""
+    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
+
+
+def ordered(numbers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Data sets, from the one most is gained on to the one most is lost on."""
+    return sorted(numbers["sets"], key=lambda entry: -min(entry["peers"].values()))
+
+
+def with_table(text: str, numbers: dict[str, Any]) -> str:
+    """The README with the table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the README must have the lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{table(numbers)}\n{END}{after}"
+
+
+def draw(numbers: dict[str, Any], path: Path) -> None:
+    """A row per data set: where its peers lie, ours at 1."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sets = ordered(numbers)
+    figure, axes = plt.subplots(figsize=(8, 0.42 * len(sets) + 1.3), layout="constrained")
+    axes.axvline(1.0, color=OURS, linewidth=2, zorder=1)
+    families: dict[str, Any] = {}
+    for k, entry in enumerate(sets):
+        ratios = entry["peers"].values()
+        axes.plot([min(1.0, *ratios), max(1.0, *ratios)], [k, k], color="#dddddd", linewidth=1, zorder=0)
+        for name, ratio in entry["peers"].items():
+            family = name.split()[0]
+            (families[family],) = axes.plot(ratio, k, "o", color=COLOURS.get(family, INK), markersize=7, zorder=2)
+    axes.set_xscale("log")
+    largest = max(ratio for entry in sets for ratio in entry["peers"].values())
+    smallest = min(ratio for entry in sets for ratio in entry["peers"].values())
+    axes.set_xlim(min(0.4, smallest / 1.3), 1.3 * max(largest, 2.0))
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if smallest / 1.3 <= tick <= 1.3 * largest]
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(sets)), [f"{entry['name']}   {duration(entry['seconds'])}" for entry in sets])
+    axes.set_ylim(len(sets) - 0.4, -0.6)
+    axes.set_xlabel("time ÷ trsvr's time (right of the line trsvr is faster)", color=INK)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    handles = {"trsvr": axes.plot([], [], color=OURS, linewidth=2)[0], **dict(sorted(families.items()))}
+    axes.legend(handles.values(), handles.keys(), loc="lower right", frameon=False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    numbers = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    draw(numbers, FIGURE)
+    README.write_text(with_table(README.read_text(encoding="utf-8"), numbers), encoding="utf-8")
+    print(f"{FIGURE.relative_to(ROOT)} and the table of {README.name}: {len(numbers['sets'])} data sets")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Run the blocks of one page, in order, in the present folder: ``python run_page.py PAGE``.
+
+A page may speak of "your data", and so it finds, without having said where they come from:
+
+``X, y``
+    400 rows of 6 columns, and two classes, as arrays.
+``data.svm``, ``new.svm``, ``data.csv``
+    The same rows as files (in data.csv the target is called ``label``).
+
+What it imports or defines besides, it must import or define, in its blocks from the first on; `PRELUDES` has the few
+pages that speak of more things of the reader's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from commands import run, split
+from pages import ROOT, blocks
+
+PRELUDES = {
+    "docs/pytorch.md": """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(64, 4), torch.randn(64, 3).softmax(1))
+        loader, full_loader, epochs = DataLoader(data, batch_size=16), DataLoader(data, batch_size=64), 2
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        piece1, piece2, piece3 = list(loader)[:3]
+        X, y = torch.randn(64, 4).double(), torch.randn(64, 3).double()
+    """,
+    "docs/reliability.md": """
+        import trsvr
+
+        problem = trsvr.problems.logistic(X, y, l2=1e-2)
+    """,
+}
+
+
+def your_data() -> dict[str, Any]:
+    """X and y; writes the files."""
+    from trsvr.datasets.libsvm import write_libsvm
+
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 6))
+    y = np.where(X @ rng.normal(size=6) + rng.logistic(size=400) > 0, 1, -1)
+    write_libsvm("data.svm", X, y)
+    write_libsvm("new.svm", X[:20], y[:20])
+    names = ",".join((*(f"x{k}" for k in range(6)), "label"))
+    np.savetxt("data.csv", np.column_stack([X, y]), delimiter=",", header=names, comments="", fmt="%.6g")
+    return {"X": X, "y": y}
+
+
+def main(page: str) -> None:
+    """Run the page; whatever fails ends the process with a traceback that has the page's own line numbers."""
+    import textwrap
+
+    text = (ROOT / page).read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": "__main__", **your_data()}
+    exec(textwrap.dedent(PRELUDES.get(page, "")), namespace)
+    for block in blocks(page, text):
+        if block.reason is not None:
+            print(f"not run  {block.place}  {block.reason}")
+        elif block.kind == "python":
+            exec(compile("\n" * (block.line - 1) + block.text, page, "exec"), namespace)
+            print(f"ran      {block.place}")
+        elif block.kind == "shell":
+            for place, words, variables in split(block):
+                reason = run(place, words, variables)
+                print(f"{'ran     ' if reason is None else 'checked '} {place}  {' '.join(words)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

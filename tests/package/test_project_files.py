@@ -1,0 +1,97 @@
+"""Files about the project agree with each other: versions, citation, the README's table, figure and links."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pages import ROOT, pages
+
+from trsvr import __version__
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def requirements(*extras):
+    """Our declared requirements, without those on ourselves."""
+    texts = [*PROJECT["dependencies"], *(text for name in extras for text in PROJECT["optional-dependencies"][name])]
+    found = [Requirement(text) for text in texts]
+    return [requirement for requirement in found if requirement.name != "trsvr"]
+
+
+def test_the_lowest_versions_that_are_declared_are_those_that_are_tested():
+    extras = set(PROJECT["optional-dependencies"]) - {"dev", "all", "docs", "bench"}  # no test runs what these bring
+    declared: dict[str, Version] = {}
+    for requirement in requirements(*extras):
+        (bound,) = requirement.specifier
+        assert bound.operator == ">=", requirement
+        name = canonicalize_name(requirement.name)
+        declared[name] = max(declared.get(name, Version("0")), Version(bound.version))
+    pinned: dict[str, Version] = {}
+    for line in (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            (pin,) = Requirement(line).specifier
+            assert pin.operator == "==", line
+            pinned[canonicalize_name(Requirement(line).name)] = Version(pin.version)
+    of_their_time = {"click", "pyparsing"}  # what old packages need, though we do not declare it
+    assert {name: pinned[name] for name in pinned if name not in of_their_time} == declared
+
+
+def test_all_extras_are_in_all():
+    extras = PROJECT["optional-dependencies"]
+    assert Requirement(extras["all"][0]).extras == set(extras) - {"all", "dev", "test", "docs", "bench"}
+    assert {"all", "test"} <= Requirement(extras["dev"][0]).extras
+
+
+def test_citation():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"title", "message", "authors", "version", "license"} <= set(citation)
+    assert str(citation["version"]) == __version__
+    assert citation["license"] == PROJECT["license"]
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in PROJECT["authors"]]
+    (paper,) = citation["references"]
+    assert {"type", "title", "authors"} <= set(paper)  # what the format asks of a reference
+    assert [author["family-names"] for author in paper["authors"]] == ["Fang", "Zheng", "Lavaei"]
+    assert paper["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    """benchmarks/readme.py, which is no part of the package."""
+    place = importlib.util.spec_from_file_location("drawing_of_the_readme", ROOT / "benchmarks" / "readme.py")
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_the_readme_is_the_one_of_its_numbers(drawing):
+    numbers = json.loads(drawing.NUMBERS.read_text(encoding="utf-8"))
+    text = drawing.README.read_text(encoding="utf-8")
+    assert drawing.with_table(text, numbers) == text, "run python benchmarks/readme.py"
+    for entry in numbers["sets"]:
+        assert f"| {entry['name']} | {entry['rows']} × {entry['columns']}" in text
+    numbers["sets"][0]["seconds"] *= 2
+    assert drawing.with_table(text, numbers) != text
+
+
+def test_the_figure_of_the_readme_can_be_drawn(drawing, tmp_path):
+    numbers = json.loads(drawing.NUMBERS.read_text(encoding="utf-8"))
+    drawing.draw(numbers, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    drawing.draw({"sets": numbers["sets"][:1]}, tmp_path / "one.png")  # whatever is measured next time
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if "/" not in page])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(("http://", "https://", "#")):
+            assert (ROOT / target.partition("#")[0]).exists(), f"{page}: {target}"
