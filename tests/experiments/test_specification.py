@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tiny_study import TINY
 
@@ -183,3 +185,9 @@ def test_rates_are_scaled_by_the_largest_smoothness():
     assert grid.values(100.0) == pytest.approx([value / 100.0 for value in grid.values(1.0)], rel=1e-5)
     absolute = specification.find("convex").grids["TRSVR-EstH"]["alpha"]
     assert absolute.values(100.0) == absolute.values(1.0)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "{b = " * 100_000])
+def test_brackets_without_end_are_refused(text):
+    with pytest.raises(ValueError, match=r"odd\.toml"):
+        specification.parse(text, "odd.toml", Path())

@@ -258,6 +258,8 @@ def parse(text: str, source: str, folder: Path | None = None) -> Study:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{source}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{source}: brackets are nested too deeply for a study") from None
     try:
         return _study(_Table(tree, ""), folder or Path())
     except ValueError as error:
