@@ -118,7 +118,8 @@ def main() -> None:
         found.append(row)
         print(
             f"| {size} | {row['seconds']:.3g} | {row['passes']:.1f} | {row['epochs']} "
-            f"| {1e3 * row['pass_seconds']:.3g} | {row['seconds'] / row['pass_seconds']:.0f} | {row['memory_over_data']:.2f} |",
+            f"| {1e3 * row['pass_seconds']:.3g} "
+            f"| {row['seconds'] / row['pass_seconds']:.0f} | {row['memory_over_data']:.2f} |",
             flush=True,
         )
         size *= 10
