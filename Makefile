@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit browser bench clean
+.PHONY: demo test lint types unit browser bench bench-docs benchopt clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -42,5 +42,23 @@ browser:
 	    { apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } >/dev/null 2>&1; }; } || \
 	echo "no chromium here, and it cannot be installed: the browser tests will be skipped"
 
+# trsvr beside the solvers people use: about forty minutes on two quiet cores, BENCH=--quick five. It can be interrupted;
+# the same command goes on. The peers have an environment of their own.
+BENCH ?=
+PEERS := .venv-peers
+
+$(PEERS)/.ready: pyproject.toml constraints.txt benchmarks/peers/install.py
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt -e ".[paper]" threadpoolctl
+	$(PEERS)/bin/python -m benchmarks.peers install
+	touch $@
+
+bench: $(PEERS)/.ready
+	$(PEERS)/bin/python -m benchmarks.peers run $(BENCH)
+	$(PEERS)/bin/python -m benchmarks.peers report
+
+bench-docs: $(PEERS)/.ready
+	$(PEERS)/bin/python -m benchmarks.peers report --docs docs
+
 clean:
-	rm -rf $(VENV) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
