@@ -60,5 +60,21 @@ bench: $(PEERS)/.ready
 bench-docs: $(PEERS)/.ready
 	$(PEERS)/bin/python -m benchmarks.peers report --docs docs
 
+# The same problem as a benchmark for benchopt, and our solver in benchopt's own one (LOGREG_L2: a checkout of it).
+OPT := .venv-benchopt
+BENCHOPT := PATH="$(CURDIR)/$(OPT)/bin:$$PATH" $(OPT)/bin/benchopt
+LOGREG_L2 ?=
+
+$(OPT)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OPT)
+	$(OPT)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt -e ".[sklearn]" "benchopt>=1.10" pytest
+	touch $@
+
+benchopt: $(OPT)/.ready
+	$(BENCHOPT) test benchmarks/benchopt --skip-install -q
+	$(BENCHOPT) run benchmarks/benchopt --config benchmarks/benchopt/small.yml --no-display
+	$(if $(LOGREG_L2),cp benchmarks/benchopt/logreg_l2/trsvr.py "$(LOGREG_L2)/solvers/trsvr.py")
+	$(if $(LOGREG_L2),$(BENCHOPT) test "$(LOGREG_L2)" --skip-install -q -k trsvr)
+
 clean:
-	rm -rf $(VENV) $(PEERS) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(OPT) demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

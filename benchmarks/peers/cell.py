@@ -1,11 +1,12 @@
 """One measurement in a process of its own, which can be killed: most peers cannot be interrupted inside their C code.
 
-The process is forked, so that it begins with the data in memory. This process starts no threads of its own and runs no
-solver, because OpenMP's threads do not survive a fork.
+The process is forked, so that it begins with the data in memory. The process it is forked from starts no threads,
+because OpenMP's do not survive a fork: it runs no solver, but for one that compiles for ten seconds, on a few rows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -19,6 +20,7 @@ import numpy as np
 import trsvr
 
 from . import problem
+from .clock import timed
 from .measure import FIRST_CALL_SECONDS, Cell, Limits, Run
 from .problem import Task
 from .solvers import Peer
@@ -84,6 +86,20 @@ def _child(work: Callable[[Tell], None], pipe: Connection) -> None:
         os._exit(0)
 
 
+_compiled: dict[tuple[str, bool], float] = {}
+
+
+def _compile_once(peer: Peer, task: Task) -> float:
+    """Seconds that it took, once for dense and once for sparse rows, what every forked process has from here on."""
+    key = peer.name, task.data.is_sparse
+    if key not in _compiled:
+        few = Task(task.data.beginning(), task.l2)
+        _compiled[key] = 0.0
+        with contextlib.suppress(Exception):  # then it will fail in its cell, and be told there
+            _compiled[key] = timed(lambda: peer.prepare(few, **peer.variants[0])(peer.ladder[0]))[0]
+    return _compiled[key]
+
+
 def measure(peer: Peer, task: Task, smallest: float, limits: Limits) -> dict[str, Any]:
     """Everything that was found out about a peer on a task, whether or not it came to an end."""
     refused = peer.missing() or peer.refuses(task)
@@ -108,7 +124,10 @@ def measure(peer: Peer, task: Task, smallest: float, limits: Limits) -> dict[str
         cell.repeat(list(cell.runs))
         tell({"floor": problem.floor(task.data, 5)})
 
+    compiled = _compile_once(peer, task) if peer.compiles else 0.0
     note = in_a_process(climb, hear)
+    for entry in warm_up:
+        entry["first"] += compiled
     if note and runs:  # it was killed in mid-climb: what it had reached deserves its repetitions
         known = [Run(**run) for run in runs]
         in_a_process(lambda tell: Cell(peer, task, smallest, limits, tell).repeat(known), hear)

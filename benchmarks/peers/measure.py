@@ -129,10 +129,9 @@ class Cell:
         """The fastest setting for each goal once more, and once more."""
         self.runs = list(known)
         for choice in _choices(times(known, self.smallest)):
-            count = int(np.clip(_REPEATING / max(choice.seconds, 1e-6), 2, _MOST_REPETITIONS))
             if choice.seconds > self.limits.patience / 2:
-                count = 1
-            for _ in range(count):
+                return
+            for _ in range(int(np.clip(_REPEATING / max(choice.seconds, 1e-6), 1, _MOST_REPETITIONS))):
                 self.run(choice.variant, choice.setting)
 
 

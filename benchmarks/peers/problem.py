@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,8 @@ Vector = NDArray[np.float64]
 
 #: The sets, small ones first, so that a run that is stopped early has the most to tell.
 SETS = ("mushrooms", "phishing", "cod-rna", "ijcnn1", "madelon", "synthetic", "rcv1", "covtype.scale", "covtype")
+#: Small ones that come with scikit-learn, only if asked for.
+OTHER_SETS = ("breast-cancer", "digits-even")
 QUICK_SETS = ("mushrooms", "phishing", "cod-rna", "ijcnn1", "synthetic")
 
 
@@ -50,6 +52,10 @@ class Data:
     def is_sparse(self) -> bool:
         """Whether the rows are CSR."""
         return bool(scipy.sparse.issparse(self.X))
+
+    def beginning(self, rows: int = 64) -> Data:
+        """A few rows of the same kind, to compile for."""
+        return replace(self, X=self.X[:rows], y=self.y[:rows])
 
     def facts(self) -> dict[str, Any]:
         """What a report says of it."""

@@ -30,8 +30,8 @@ HOW = (
     "gap counts, best of several. Solvers that use BLAS or threads of their own are run with one thread and with all "
     "cores, lightning with two step sizes, and the better one counts. Conversions that a solver wants beforehand "
     "(column order, its own format) and the first call's compiling and loading are not in the times: they are the "
-    "column “warm-up”, in seconds. A single run may take ten times our own, at least {least:.2g} and at most {most:.2g} "
-    "seconds; – means that the gap was not reached within that, or never."
+    "column “warm-up”, in seconds. A single run may take ten times our own, at least {least:.2g} and at most "
+    "{most:.2g} seconds; – means that the gap was not reached within that, or never."
 )
 TWO_OF_US = (
     "“trsvr” is `trsvr.minimize(problem, tol=…)`, the default mode swept like the others; “trsvr, nothing set” is "
@@ -79,7 +79,7 @@ def document(found: Results) -> Document:
         Heading("Performance profiles"),
         Paragraph(
             "Share of the problems (data and λ) that a solver brings to the gap within τ times the fastest solver's "
-            "time (Dolan & Moré 2002). At τ = 1: how often it is the fastest; far right: how often it gets there at all."
+            "time (Dolan & Moré 2002). At τ = 1: how often it is the fastest; far right: how often it gets there."
         ),
         Figure("peers-profiles", "Performance profiles for four gaps"),
         _profile_table(found),

@@ -15,7 +15,7 @@ from trsvr.experiments.runner import machine
 
 from . import cell
 from .measure import GOALS, Limits, Run, times
-from .problem import QUICK_SETS, SETS, Data, Task
+from .problem import OTHER_SETS, QUICK_SETS, SETS, Data, Task
 from .solvers import ALONE, Peer, everybody
 from .store import Record, Store, identity
 
@@ -47,7 +47,7 @@ def run(path: Path, *, quick: bool, only: str, minutes: float, again: bool) -> N
     """Measure what has not been measured yet."""
     sets, peers = only.partition(";")[0], only.partition(";")[2]
     everyone = everybody()
-    names = chosen(list(QUICK_SETS if quick and not sets else SETS), sets, "data set")
+    names = chosen([*SETS, *OTHER_SETS], sets, "data set") if sets else list(QUICK_SETS if quick else SETS)
     takes_part = [peer for peer in everyone if peer.name in chosen([p.name for p in everyone], peers, "peer")]
     if ALONE not in [peer.name for peer in takes_part]:  # it is everybody's measure
         takes_part.insert(0, everyone[0])

@@ -58,6 +58,8 @@ class Peer:
         All are tried.
     refuses : callable
         ``refuses(task)`` → why it cannot be run there, or "".
+    compiles : bool
+        It compiles at its first call and keeps nothing for later processes: done once for all cells, and told.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Peer:
     ladder: tuple[float, ...] = TOLERANCES
     variants: tuple[Variant, ...] = ({"threads": 1},)
     refuses: Callable[[Task], str] = lambda task: ""
+    compiles: bool = False
 
     @property
     def ours(self) -> bool:
@@ -302,5 +305,5 @@ def everybody() -> list[Peer]:
             ladder=EPOCHS,
             variants=tuple({"threads": 1, "eta": eta} for eta in ("auto", "line-search")),
         ),
-        Peer("skglm ProxNewton", "skglm.solvers", "skglm", _skglm, variants=both),
+        Peer("skglm ProxNewton", "skglm.solvers", "skglm", _skglm, variants=both, compiles=True),
     ]
