@@ -1,4 +1,4 @@
-"""The benchmark beside other solvers: what counts as reached, that it survives whatever its peers do, that it goes on."""
+"""The benchmark beside other solvers: what counts as reached, that it survives what its peers do, that it goes on."""
 
 from __future__ import annotations
 
