@@ -11,11 +11,11 @@ import numpy as np
 from trsvr.datasets.libsvm import written_beside
 from trsvr.experiments import profiles, results
 from trsvr.experiments.document import Bullets, Document, Figure, Heading, Paragraph, Table
-from trsvr.experiments.figures import legend_below, pen, style
+from trsvr.experiments.figures import COLOURS, DASHES, Style, legend_below, pen
 from trsvr.experiments.report import markdown, page
 
 from .measure import GOALS
-from .results import Entry, Results, Subject, read
+from .results import Entry, Results, Subject, power, read
 from .solvers import ALONE, OURS
 from .store import Store
 
@@ -30,8 +30,8 @@ HOW = (
     "gap counts, best of several. Solvers that use BLAS or threads of their own are run with one thread and with all "
     "cores, lightning with two step sizes, and the better one counts. Conversions that a solver wants beforehand "
     "(column order, its own format) and the first call's compiling and loading are not in the times: they are the "
-    "column “warm-up”, in seconds. A single run may take ten times our own, at least {least:.2g} and at most "
-    "{most:.2g} seconds; – means that the gap was not reached within that, or never."
+    "column “warm-up”, in seconds. A single run may take ten times our own (here {least:.2g} to {most:.2g} "
+    "seconds), all runs of a solver on a problem three times that; – means that the gap was not reached by then."
 )
 TWO_OF_US = (
     "“trsvr” is `trsvr.minimize(problem, tol=…)`, the default mode swept like the others; “trsvr, nothing set” is "
@@ -67,13 +67,13 @@ def _put(path: Path, text: str) -> Path:
 
 def document(found: Results) -> Document:
     """The report."""
-    limits = [entry.record["limits"]["patience"] for subject in found.subjects for entry in subject.entries]
+    limits = [e.record["limits"]["patience"] for s in found.subjects for e in s.entries if e.peer != ALONE] or [np.nan]
     made = Document("TRSVR beside the solvers people use")
     made.add(
         Paragraph("Written by `make bench`; `make bench BENCH=--quick` takes five minutes."),
         Paragraph(HOW.format(least=min(limits), most=max(limits))),
         Paragraph(TWO_OF_US),
-        Heading(f"Time to a gap of {_HEADLINE:g}"),
+        Heading(f"Time to a gap of {power(_HEADLINE)}"),
         _headline(found),
         Paragraph(_won(found)),
         Heading("Performance profiles"),
@@ -109,7 +109,7 @@ def _headline(found: Results) -> Table:
         rows.append(
             [
                 f"{t['data']}, {t['rows']} × {t['columns']}, {t['storage']}",
-                f"{t['l2']:g}",
+                power(t["l2"]),
                 _ms(ours),
                 _ms(subject.ours(_HEADLINE, ALONE)),
                 told or "nobody else got there",
@@ -129,7 +129,7 @@ def _won(found: Results) -> str:
         ]
         finite = [ratio for ratio in ratios if np.isfinite(ratio)]
         middle = f"{np.exp(np.mean(np.log(finite))):.2g}" if finite else "–"
-        parts.append(f"{goal:g}: fastest on {sum(r > 1 for r in ratios)} of {len(found.subjects)}, ratio {middle}")
+        parts.append(f"{power(goal)}: fastest on {sum(r > 1 for r in ratios)} of {len(found.subjects)}, ratio {middle}")
     return (
         "Problems on which trsvr is the fastest, and the geometric mean of the fastest other solver's time over its "
         "time, at each gap. " + "; ".join(parts) + "."
@@ -145,7 +145,7 @@ def _profile_table(found: Results) -> Table:
         [found.peers[k], *(f"{100 * share:.0f} %" for share in shares[k]), f"{reached[k]} of {len(found.subjects)}"]
         for k in order
     ]
-    return Table([f"to {_HEADLINE:g}", "fastest", "within 2×", "within 5×", "within 10×", "reached"], rows)
+    return Table([f"to {power(_HEADLINE)}", "fastest", "within 2×", "within 5×", "within 10×", "reached"], rows)
 
 
 def _floors(found: Results) -> Table:
@@ -155,7 +155,7 @@ def _floors(found: Results) -> Table:
         unit = t["floor"]
         rows.append(
             [
-                f"{t['data']}, λ = {t['l2']:g}",
+                f"{t['data']}, λ = {power(t['l2'])}",
                 f"{1e3 * unit:.3g}",
                 f"{t['full_pass'] / unit:.2f}",
                 _times(subject.ours(_HEADLINE) / unit),
@@ -175,7 +175,7 @@ def _table(subject: Subject) -> Table:
     rows = []
     ours = subject.ours(_HEADLINE)
     for entry in sorted(subject.entries, key=key):
-        name = f"**{entry.peer}**" if entry.peer in (OURS, ALONE) else entry.peer
+        name = f"▸ {entry.peer}" if entry.peer in (OURS, ALONE) else entry.peer
         rows.append(
             [
                 name,
@@ -185,14 +185,14 @@ def _table(subject: Subject) -> Table:
                 entry.setting(_HEADLINE),
             ]
         )
-    head = ["solver", *(f"{goal:g}" for goal in GOALS), "× at 1e-9", "warm-up, s", "setting at 1e-9"]
+    head = ["solver", *map(power, GOALS), "× at 1e-9", "warm-up, s", "setting at 1e-9"]
     return Table(head, rows, words=(0, len(head) - 1))
 
 
 def _machine(found: Results) -> list[str]:
     a = found.about
     versions = {
-        entry.peer.split(" ")[0].strip(","): entry.record["version"]
+        _family(entry.peer): entry.record["version"]
         for subject in found.subjects
         for entry in subject.entries
         if entry.record["version"]
@@ -244,6 +244,18 @@ def _seconds(entry: Entry) -> list[float | None]:
     return [float(f"{entry.seconds(g):.4g}") if g in entry.reached else None for g in GOALS]
 
 
+def _family(peer: str) -> str:
+    return peer.split(" ")[0].strip(",")
+
+
+def _style(peers: list[str], peer: str) -> Style:
+    """A colour for each package, dashes for its solvers."""
+    families = list(dict.fromkeys(map(_family, peers)))
+    relatives = [other for other in peers if _family(other) == _family(peer)]
+    dashes = {OURS: (), ALONE: DASHES[1]}.get(peer, DASHES[relatives.index(peer) % len(DASHES)])
+    return COLOURS[families.index(_family(peer)) % len(COLOURS)], dashes
+
+
 def draw(found: Results, folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """The performance profiles."""
     import matplotlib
@@ -255,13 +267,11 @@ def draw(found: Results, folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     figure, grid = plt.subplots(2, 2, figsize=(11, 9), sharex=True, sharey=True, layout="constrained")
     taus = np.geomspace(1.0, 100.0, 400)
     for axis, goal in zip(grid.flat, _PROFILED, strict=True):
-        for place, (peer, heights) in enumerate(
-            zip(found.peers, profiles.profile(found.costs(goal), taus), strict=True)
-        ):
+        for peer, heights in zip(found.peers, profiles.profile(found.costs(goal), taus), strict=True):
             front = peer in (OURS, ALONE)
-            chosen = {**pen(style(place)), "linewidth": 3.0 if front else 1.3, "zorder": 3 if front else 2}
-            axis.step(taus, heights, where="post", label=peer, **chosen)
-        axis.set(xscale="log", ylim=(-0.02, 1.02), title=f"relative gap {goal:g}")
+            drawn = {**pen(_style(found.peers, peer)), "linewidth": 3.0 if front else 1.4, "zorder": 3 if front else 2}
+            axis.step(taus, heights, where="post", label=peer, **drawn)
+        axis.set(xscale="log", ylim=(-0.02, 1.02), title=f"relative gap {power(goal)}")
         axis.grid(alpha=0.3)
     for axis in grid[1]:
         axis.set_xlabel("τ: seconds over those of the fastest solver")

@@ -30,6 +30,11 @@ def about() -> dict[str, str]:
     return {**machine(), "memory": f"{memory:.0f} GiB", "kernel": platform.release(), "blas": ", ".join(blas)}
 
 
+def where(here: dict[str, str]) -> dict[str, str]:
+    """What must be equal for times to stand in one table."""
+    return {key: here[key] for key in ("processor", "cores", "memory", "python", "numpy", "scipy", "numba")}
+
+
 def chosen(names: list[str], wanted: str, what: str) -> list[str]:
     """Those whose name contains one of the wanted words (a whole name means only that one); all if none are given."""
     words = [word.strip().lower() for word in wanted.split(",") if word.strip()]
@@ -56,7 +61,7 @@ def run(path: Path, *, quick: bool, only: str, minutes: float, again: bool) -> N
         print(f"  {peer.name}: {missing or peer.version()}")
     here = about()
     store = Store(path)
-    store.add({"kind": "about", "id": identity(**here), **here, "when": _now(), "load": os.getloadavg()[0]})
+    store.add({"kind": "about", "id": identity(**where(here)), **here, "when": _now(), "load": os.getloadavg()[0]})
     print(f"{here['processor']}, {here['cores']} cores, load {os.getloadavg()[0]:.1f}\n", flush=True)
     deadline = time.monotonic() + 60 * minutes
     for l2 in QUICK_STRENGTHS if quick else STRENGTHS:
@@ -74,17 +79,17 @@ class _Session:
     """The cells of one task."""
 
     def __init__(self, store: Store, task: Task, quick: bool, here: dict[str, str], again: bool) -> None:
-        self.store, self.task, self.quick, self.here, self.again = store, task, quick, here, again
-        self.where = {key: here[key] for key in ("processor", "cores", "python", "numpy", "scipy", "numba")}
+        self.store, self.task, self.quick, self.again = store, task, quick, again
+        self.about = identity(**where(here))
         facts = self.facts = {
             "format": FORMAT, "data": task.data.sha256, "name": task.data.name, "preprocess": task.data.preprocess,
-            "l2": task.l2, "quick": quick, "machine": self.where,
+            "l2": task.l2, "quick": quick, "machine": where(here),
         }  # fmt: skip
         key = identity(kind="task", code=code_hash(), **facts)
         known = None if again else store.latest("task").get(key)
         if known is None:
             known = {"kind": "task", "id": key, **task.data.facts(), "l2": task.l2, "quick": quick, "when": _now()}
-            known |= {"about": identity(**here), **cell.reference(task)}
+            known |= {"about": self.about, **cell.reference(task)}
             store.add(known)
         self.known = known
         self.limits = Limits.from_ours(0.0, quick)
@@ -103,7 +108,7 @@ class _Session:
                 "kind": "cell", "id": key, "task": self.known["id"], "data": self.task.data.name, "l2": self.task.l2,
                 "quick": self.quick, "peer": peer.name, "variants": list(peer.variants), "when": _now(),
                 "version": "" if peer.missing() else peer.version(), "limits": vars(self.limits),
-                "about": identity(**self.here),
+                "about": self.about,
                 **cell.measure(peer, self.task, self.known["smallest"], self.limits),
             }  # fmt: skip
             self.store.add(record)
