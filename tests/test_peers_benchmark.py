@@ -124,3 +124,35 @@ def test_a_report_of_nothing_says_what_to_do(tmp_path):
 
     with pytest.raises(ValueError, match="nothing has been measured yet; run"):
         read(Store(tmp_path / "cells.jsonl"))
+
+
+def test_the_loosest_setting_that_reaches_a_gap_is_found():
+    """A made-up solver: tolerance t ends at a gap of t²/2, on a clock that is not looked at."""
+    from benchmarks.peers.measure import Cell, Limits, times
+    from benchmarks.peers.solvers import Peer
+
+    class Line:
+        def value(self, w):
+            return 1.0 + w[0]
+
+    asked = []
+
+    def prepare(task, threads):
+        def solve(tol):
+            asked.append(tol)
+            return np.array([0.5 * tol**2])
+
+        return solve
+
+    told: list = []
+    cell = Cell(Peer("made up", "numpy", "numpy", prepare), Line(), 1.0, Limits(5.0, 50.0), told.append)
+    cell.climb()
+    cell.refine()
+    loosest = {}
+    for goal in (1e-3, 1e-6, 1e-9, 1e-12):
+        loosest[goal] = max(run.setting for run in cell.runs if run.value - 1.0 <= goal)
+    assert loosest == pytest.approx({1e-3: 1e-2, 1e-6: 1e-3, 1e-9: 1e-5, 1e-12: 1e-6})
+    assert min(asked) == pytest.approx(1e-8), "nothing is tried beyond what reaches the last goal"
+    cell.repeat()
+    assert all(run.setting >= 1e-8 for run in times(cell.runs, 1.0).values())
+    assert sum("warm_up" in message for message in told) == 1

@@ -121,7 +121,8 @@ def measure(peer: Peer, task: Task, smallest: float, limits: Limits) -> dict[str
         tell({"floor": problem.floor(task.data, 5)})
         cell = Cell(peer, task, smallest, limits, tell)
         cell.climb()
-        cell.repeat(list(cell.runs))
+        cell.refine()
+        cell.repeat()
         tell({"floor": problem.floor(task.data, 5)})
 
     compiled = _compile_once(peer, task) if peer.compiles else 0.0
@@ -130,7 +131,13 @@ def measure(peer: Peer, task: Task, smallest: float, limits: Limits) -> dict[str
         entry["first"] += compiled
     if note and runs:  # it was killed in mid-climb: what it had reached deserves its repetitions
         known = [Run(**run) for run in runs]
-        in_a_process(lambda tell: Cell(peer, task, smallest, limits, tell).repeat(known), hear)
+
+        def go_on(tell: Tell) -> None:
+            cell = Cell(peer, task, smallest, limits, tell, known)
+            cell.refine()
+            cell.repeat()
+
+        in_a_process(go_on, hear)
     return {"runs": runs, "warm_up": warm_up, "note": note, "floors": floors}
 
 

@@ -1,9 +1,10 @@
 """What is timed in one cell: a peer on one task.
 
-Every variant climbs the ladder of settings until the smallest gap is reached, a single run takes longer than the
-patience, or the cell's time is spent. Then the setting that reached a gap fastest is run a few times more. The time to
-a gap is the fastest of all runs that ended within it; each run is judged by its own weights, because not all are
-repeatable.
+Every variant climbs the ladder of settings, three rungs at a time, until the smallest gap is reached, a single run
+takes longer than the patience, or the cell's time is spent. From the rung that reached a gap it climbs down again while
+the gap is still reached, so that it is the loosest setting that counts; the fastest is then run a few times more. The
+time to a gap is that of the fastest of all runs that ended within it; each run is judged by its own weights, because
+not all are repeatable.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .solvers import Peer, Solve
 #: Relative gaps (f − f*) / f* to be reached.
 GOALS = (1e-3, 1e-6, 1e-9, 1e-12)
 #: Seconds that repetitions of one setting may take together, and how many there are at most.
-_REPEATING, _MOST_REPETITIONS = 0.6, 7
+_REPEATING, _MOST_REPETITIONS = 1.0, 7
+#: Rungs that the way up leaps over.
+_STRIDE = 3
 #: A variant this much slower than another at the same setting, and no better, is dropped.
 _HOPELESS, _LONG_ENOUGH = 3.0, 0.03
 FIRST_CALL_SECONDS = 180.0
@@ -39,8 +42,8 @@ class Limits:
     @classmethod
     def from_ours(cls, seconds: float, quick: bool) -> Limits:
         """Ten times our own time, within bounds; three times that for the cell."""
-        patience = float(np.clip(10 * seconds, 0.5, 4.0) if quick else np.clip(10 * seconds, 1.0, 10.0))
-        return cls(patience, (2 if quick else 3) * patience)
+        patience = float(np.clip(10 * seconds, 0.5, 4.0) if quick else np.clip(10 * seconds, 1.0, 8.0))
+        return cls(patience, 3 * patience)
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,17 @@ class Cell:
     """The runs of one peer on one task. ``tell`` hears of everything at once, for this process may be killed."""
 
     def __init__(
-        self, peer: Peer, task: Task, smallest: float, limits: Limits, tell: Callable[[dict[str, Any]], None]
+        self,
+        peer: Peer,
+        task: Task,
+        smallest: float,
+        limits: Limits,
+        tell: Callable[[dict[str, Any]], None],
+        known: Iterable[Run] = (),
     ) -> None:
         self.peer, self.task, self.smallest, self.limits, self.tell = peer, task, smallest, limits, tell
         self.solves: dict[int, Solve] = {}
-        self.runs: list[Run] = []
+        self.runs: list[Run] = list(known)
         self.begun = time.perf_counter()
 
     @property
@@ -111,12 +120,13 @@ class Cell:
         self.begun += time.perf_counter() - begun
 
     def climb(self) -> None:
-        """Up the ladder with all variants side by side."""
+        """Up the ladder with all variants side by side, three rungs at a time."""
         alive = set(range(len(self.peer.variants)))
-        for setting in self.peer.ladder:
+        ladder = self.peer.ladder
+        for place in sorted({*range(min(1, len(ladder) - 1), len(ladder), _STRIDE), len(ladder) - 1}):
             step = {}
             for variant in sorted(alive):
-                step[variant] = made = self.run(variant, setting)
+                step[variant] = made = self.run(variant, ladder[place])
                 if gap(made.value, self.smallest) <= GOALS[-1] or made.seconds > self.limits.patience:
                     alive.discard(variant)
                 if self.spent:
@@ -125,13 +135,23 @@ class Cell:
             if not alive:
                 return
 
-    def repeat(self, known: list[Run]) -> None:
+    def refine(self) -> None:
+        """For each goal, down again while it is still reached: the loosest setting is the fastest."""
+        ladder = self.peer.ladder
+        for goal in GOALS:
+            while (best := times(self.runs, self.smallest).get(goal)) is not None and not self.spent:
+                tried = {ladder.index(run.setting): run for run in self.runs if run.variant == best.variant}
+                loosest = min(place for place, run in tried.items() if gap(run.value, self.smallest) <= goal)
+                if loosest == 0 or loosest - 1 in tried:
+                    break
+                self.run(best.variant, ladder[loosest - 1])
+
+    def repeat(self) -> None:
         """The fastest setting for each goal once more, and once more."""
-        self.runs = list(known)
-        for choice in _choices(times(known, self.smallest)):
+        for choice in _choices(times(self.runs, self.smallest)):
             if choice.seconds > self.limits.patience / 2:
                 return
-            for _ in range(int(np.clip(_REPEATING / max(choice.seconds, 1e-6), 1, _MOST_REPETITIONS))):
+            for _ in range(int(np.clip(_REPEATING / max(choice.seconds, 1e-6), 2, _MOST_REPETITIONS))):
                 self.run(choice.variant, choice.setting)
 
 

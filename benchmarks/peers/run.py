@@ -92,7 +92,7 @@ class _Session:
             known |= {"about": self.about, **cell.reference(task)}
             store.add(known)
         self.known = known
-        self.limits = Limits.from_ours(0.0, quick)
+        self.limits = Limits(60.0, 180.0)  # for ourselves; then for the others by our own time
         print(f"\n{task.data.name}, λ = {task.l2:g}: f* = {known['smallest']:.15g}", flush=True)
 
     def measure(self, peer: Peer) -> None:
