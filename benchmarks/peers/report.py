@@ -11,7 +11,7 @@ import numpy as np
 from trsvr.datasets.libsvm import written_beside
 from trsvr.experiments import profiles, results
 from trsvr.experiments.document import Bullets, Document, Figure, Heading, Paragraph, Table
-from trsvr.experiments.figures import COLOURS, DASHES, Style, legend_below, pen
+from trsvr.experiments.figures import COLOURS, DASHES, Style, pen
 from trsvr.experiments.report import markdown, page
 
 from .measure import GOALS
@@ -44,7 +44,7 @@ def write(folder: Path, docs: Path | None) -> list[Path]:
     """Write all into the folder of the results, and what the documentation shows into that of the documentation."""
     found = read(Store(folder / "cells.jsonl"))
     made = document(found)
-    data = json.dumps(summary(found), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    data = json.dumps(summary(found), ensure_ascii=False, allow_nan=False) + "\n"
     written = []
     for place in [folder] if docs is None else [folder, docs]:
         (place / "figures").mkdir(parents=True, exist_ok=True)
@@ -264,7 +264,7 @@ def draw(found: Results, folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     import matplotlib.pyplot as plt
 
     matplotlib.rcParams["svg.hashsalt"] = "trsvr"
-    figure, grid = plt.subplots(2, 2, figsize=(11, 9), sharex=True, sharey=True, layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(10.5, 9), sharex=True, sharey=True, layout="constrained")
     taus = np.geomspace(1.0, 100.0, 400)
     for axis, goal in zip(grid.flat, _PROFILED, strict=True):
         for peer, heights in zip(found.peers, profiles.profile(found.costs(goal), taus), strict=True):
@@ -277,12 +277,13 @@ def draw(found: Results, folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         axis.set_xlabel("τ: seconds over those of the fastest solver")
     for axis in grid[:, 0]:
         axis.set_ylabel(f"share of {len(found.subjects)} problems")
-    legend_below(figure, grid[0][0])
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     written = []
     for suffix in suffixes:
         path = folder / f"peers-profiles.{suffix}"
         with written_beside(path) as beside:
-            figure.savefig(beside, dpi=90, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
+            figure.savefig(beside, dpi=85, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
         written.append(path)
     plt.close(figure)
     return written
