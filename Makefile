@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit browser bench docs figures package oldest clean
+.PHONY: demo test lint types unit browser bench bench-docs benchopt docs figures package oldest clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -73,5 +73,39 @@ $(VENV)-oldest/.tested-versions: pyproject.toml constraints-oldest.txt
 	$(VENV)-oldest/bin/python -m pip --quiet --disable-pip-version-check install -c constraints-oldest.txt -e ".[all,test]"
 	touch $@
 
+# trsvr beside the solvers people use: about forty minutes on two quiet cores, BENCH=--quick five. It can be interrupted;
+# the same command goes on. The peers have an environment of their own.
+BENCH ?=
+PEERS := .venv-peers
+
+$(PEERS)/.ready: pyproject.toml constraints.txt benchmarks/peers/install.py
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt -e ".[paper]" threadpoolctl
+	$(PEERS)/bin/python -m benchmarks.peers install
+	touch $@
+
+bench: $(PEERS)/.ready
+	$(PEERS)/bin/python -m benchmarks.peers run $(BENCH)
+	$(PEERS)/bin/python -m benchmarks.peers report
+
+bench-docs: $(PEERS)/.ready
+	$(PEERS)/bin/python -m benchmarks.peers report --docs docs
+
+# The same problem as a benchmark for benchopt, and our solver in benchopt's own one (LOGREG_L2: a checkout of it).
+OPT := .venv-benchopt
+BENCHOPT := PATH="$(CURDIR)/$(OPT)/bin:$$PATH" $(OPT)/bin/benchopt
+LOGREG_L2 ?=
+
+$(OPT)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OPT)
+	$(OPT)/bin/python -m pip --quiet --disable-pip-version-check install -c constraints.txt -e ".[sklearn]" "benchopt>=1.10" pytest
+	touch $@
+
+benchopt: $(OPT)/.ready
+	$(BENCHOPT) test benchmarks/benchopt --skip-install -q
+	$(BENCHOPT) run benchmarks/benchopt --config benchmarks/benchopt/small.yml --no-display
+	$(if $(LOGREG_L2),cp benchmarks/benchopt/logreg_l2/trsvr.py "$(LOGREG_L2)/solvers/trsvr.py")
+	$(if $(LOGREG_L2),$(BENCHOPT) test "$(LOGREG_L2)" --skip-install -q -k trsvr)
+
 clean:
-	rm -rf $(VENV) $(VENV)-oldest demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(PEERS) $(OPT) demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -99,6 +100,14 @@ def test_the_first_run_says_once_that_it_compiles_and_later_ones_are_silent(copy
     again, err = copy.run()
     assert err == ""
     assert again == answer
+
+
+def test_functions_that_come_from_no_module_compile_beside_us():
+    """Other libraries compile generated functions; whoever listens must not mind."""
+    made: dict = {}
+    exec("def add_one(x):\n    return x + 1", made)
+    made["add_one"].__module__ = None
+    assert numba.njit(made["add_one"])(1) == 2
 
 
 def test_an_edited_loss_is_used_in_the_next_run(copy):

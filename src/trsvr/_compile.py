@@ -113,7 +113,7 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
 
     def on_start(self, happening: Any) -> None:
         function = happening.data["dispatcher"].py_func
-        if not self.said and function.__module__.split(".")[0] == "trsvr" and not os.environ.get("TRSVR_QUIET"):
+        if not self.said and (function.__module__ or "").split(".")[0] == "trsvr" and not os.environ.get("TRSVR_QUIET"):
             _Announcer.said = True
             print(
                 "trsvr: compiling kernels for this machine (once; kept for later runs) ...",
