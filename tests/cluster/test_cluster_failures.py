@@ -17,6 +17,23 @@ import trsvr.dask
 from trsvr.dask.blocks import add
 
 LENGTHS = [300, 500, 200, 400]
+STUDY = """
+name = "small"
+epochs = 3
+seeds = 8
+
+[objective]
+l2 = 0.1
+
+[[problem]]
+data = "synthetic"
+parameters = { n_samples = 200, n_features = 4 }
+
+[[problem.method]]
+label = "SVRG"
+solver = "svrg"
+settings = { step = 0.1, batch_size = 10, inner_steps = 20 }
+"""
 
 
 def kill(client, number: int) -> None:
@@ -75,6 +92,29 @@ def test_a_worker_dies_in_the_middle_of_a_round(own):
     result = trsvr.minimize(problem, solver, max_epochs=2, tol=None)
     timer.join()
     assert np.array_equal(result.x, expected.x)
+
+
+def test_jobs_of_a_study_survive_the_death_of_their_worker(own, tmp_path):
+    from trsvr.dask.studies import OnCluster
+    from trsvr.experiments import runner as running
+    from trsvr.experiments import specification
+
+    study = specification.parse(STUDY, "small.toml")
+    cluster = OnCluster(own)
+    runner = running.Runner(tmp_path, cluster, 2, ship=cluster.ship)
+    plans = runner.plan([study])
+    killed = []
+
+    def murder(done, total, left, note) -> None:
+        if done in (1, 5) and done not in killed:
+            kill(own, done)
+            killed.append(done)
+
+    runner.report = murder
+    jobs = [job for plan in plans for _, _, job in plan.jobs()]
+    assert runner.run(jobs) == len(jobs) == 8
+    assert killed == [1, 5]
+    assert len(list((tmp_path / "results").glob("*.parquet"))) == 8
 
 
 def test_data_lost_for_good_ends_with_the_best_point():
