@@ -85,6 +85,7 @@ def test_the_view_agrees_with_the_one_in_memory(client):
     far, near = there.curvature_view(), CurvatureView(here)
     rng = np.random.default_rng(4)
     x, moved, v = rng.normal(size=(3, 7))
+    far.expect("diagonal", 0, 0, True)
     assert far.evaluate(x)[0] == pytest.approx(near.evaluate(x)[0])
     for raised in (False, True):
         if raised:
@@ -94,6 +95,11 @@ def test_the_view_agrees_with_the_one_in_memory(client):
         np.testing.assert_allclose(far.diagonal(), near.diagonal(), atol=1e-13)
         whole = [view.matrix(700, np.random.default_rng(0)) for view in (far, near)]
         np.testing.assert_allclose(whole[0][0], whole[1][0], atol=1e-13)
+    # Raised after the round, the diagonal is what the sample here says of it.
+    late = there.curvature_view()
+    late.evaluate(x)
+    assert late.be_cautious() == pytest.approx(far.be_cautious())
+    np.testing.assert_allclose(late.diagonal(), near.diagonal(), rtol=0.3)
     for worth in (10**6, 0):  # rows travel; sums travel
         there.rows_worth = worth
         far.problem.pool.begin(None)
@@ -141,16 +147,21 @@ def test_without_a_matrix_two_rounds_are_enough(client, case):
     here = problems.LinearModel(X, y, **options)
     if "no rows" in case:
         there.rows_worth = 0  # no sample: directions from the diagonal, and the last steps
+    epochs = 15 if "no rows" in case else 100  # two hundred, then
     rounds = []
     with trsvr.dask.Traffic(client) as traffic:
         result = trsvr.minimize(
-            there, trsvr.TRSVR(norm=norm), callback=lambda _: rounds.append(traffic.counts().rounds)
+            there,
+            trsvr.TRSVR(norm=norm),
+            max_epochs=epochs,
+            callback=lambda _: rounds.append(traffic.counts().rounds),
         )
         moved = traffic.counts()
-    assert result.success
+    assert result.success == (epochs == 100)
     assert rounds[0] == 1
     assert max(np.diff(rounds)) <= 2
-    assert result.value == pytest.approx(trsvr.minimize(here, tol=1e-10).value, rel=2e-12)
+    tolerance = 2e-12 if result.success else 1e-3
+    assert result.value == pytest.approx(trsvr.minimize(here, tol=1e-10).value, rel=tolerance)
     # The rows that come here to stay are at most a quarter, and they come once.
     size = sum(part.nbytes for part in (X.data, X.indices)) if "CSR" in case else X.nbytes
     vectors = 8 * there.n_parameters * 16 * result.epochs

@@ -31,7 +31,7 @@ def linear(client, d=9):
 
 def softmax(client):
     X, _ = classification(700, 5)
-    y = (np.abs(X[:, 0]) + np.random.default_rng(0).random(700)).astype(int) % 3
+    y = (X[:, :3] + np.random.default_rng(0).gumbel(size=(700, 3))).argmax(axis=1)
     return trsvr.dask.LinearModel(cut(X, LENGTHS[3]), cut(y, LENGTHS[3]), problems.Softmax(), client=client)
 
 
@@ -56,7 +56,7 @@ def test_crashes_after_every_epoch_change_nothing(client, tmp_path, make, solver
 
     def crash(result) -> None:
         nonlocal crashes
-        if result.epochs in (1, 2, 4) and result.epochs > crashes:
+        if result.epochs in (1, 3) and crashes < result.epochs < whole.epochs:
             crashes = result.epochs
             raise Crash
 
@@ -66,7 +66,7 @@ def test_crashes_after_every_epoch_change_nothing(client, tmp_path, make, solver
             break
         except Crash:
             continue
-    assert crashes >= 2
+    assert crashes == 3
     assert result.status is whole.status
     assert np.array_equal(result.x, whole.x)
     timeless = [one.trace.drop(columns="seconds") for one in (result, whole)]
@@ -127,5 +127,5 @@ def test_a_killed_process_is_continued_by_another(client, tmp_path):
     np.testing.assert_array_equal(*[one.trace.drop(columns="seconds") for one in (result, whole)])
     # Other rows, or the same rows cut elsewhere, are another problem: the order of summing would differ.
     other = trsvr.dask.LinearModel(stacks[0].rechunk((2100, -1)), stacks[1], client=client)
-    with pytest.raises(files.CheckpointError, match="another problem|other data|problem"):
+    with pytest.raises(files.CheckpointError, match="problem"):
         trsvr.resume(path, other)

@@ -59,9 +59,10 @@ def blocks(seconds=0.0):
     return [make(a, b, seconds) for a, b in zip(cut(X, LENGTHS), cut(y, LENGTHS), strict=True)]
 
 
-@pytest.mark.parametrize("persist", [True, False], ids=["persisted", "read anew"])
 @pytest.mark.parametrize(
-    "solver", [trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20), trsvr.TRSVR()], ids=["paper", "adaptive"]
+    ("solver", "persist"),
+    [(trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20), True), (trsvr.TRSVR(), False)],
+    ids=["paper, persisted", "adaptive, read anew"],
 )
 def test_workers_die_twice_and_nothing_changes(own, solver, persist):
     problem = trsvr.dask.LinearModel(blocks(), client=own, persist=persist)
@@ -106,35 +107,33 @@ def test_jobs_of_a_study_survive_the_death_of_their_worker(own, tmp_path):
     killed = []
 
     def murder(done, total, left, note) -> None:
-        if done in (1, 5) and done not in killed:
+        if done == 1 and not killed:
             kill(own, done)
             killed.append(done)
 
     runner.report = murder
     jobs = [job for plan in plans for _, _, job in plan.jobs()]
     assert runner.run(jobs) == len(jobs) == 8
-    assert killed == [1, 5]
+    assert killed == [1]
     assert len(list((tmp_path / "results").glob("*.parquet"))) == 8
 
 
-def test_data_lost_for_good_ends_with_the_best_point():
+def test_data_lost_for_good_ends_with_the_best_point(own):
     """Scattered blocks have no recipe: when their worker dies they are gone."""
     X, y = classification(sum(LENGTHS), 7)
-    with small_cluster(2) as client:
-        pairs = list(zip(cut(X, LENGTHS), cut(y, LENGTHS), strict=True))
-        scattered = client.scatter(pairs)
-        problem = trsvr.dask.LinearModel(scattered, client=client)
-        points = []
+    pairs = list(zip(cut(X, LENGTHS), cut(y, LENGTHS), strict=True))
+    problem = trsvr.dask.LinearModel(own.scatter(pairs), client=own)
+    points = []
 
-        def murder(result) -> None:
-            points.append((result.value, result.x))
-            if result.epochs == 2:
-                for pid in client.run(os.getpid).values():
-                    os.kill(pid, signal.SIGKILL)
+    def murder(result) -> None:
+        points.append((result.value, result.x))
+        if result.epochs == 2:
+            for pid in own.run(os.getpid, on_error="ignore").values():
+                os.kill(pid, signal.SIGKILL)
 
-        result = trsvr.minimize(
-            problem, trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20), max_epochs=20, tol=None, callback=murder
-        )
+    result = trsvr.minimize(
+        problem, trsvr.TRSVR(alpha=1.0, batch_size=10, inner_steps=20), max_epochs=20, tol=None, callback=murder
+    )
     assert result.status is trsvr.Status.DATA_LOST
     assert not result.success
     assert "data lost" in result.message
