@@ -109,7 +109,7 @@ class Sample:
 
 
 def _spread(n: int, size: int, random: np.random.Generator) -> Indices:
-    """One random row of each of ``size`` equal parts of n rows: in order, all different, all equally likely."""
+    """One random row of each of ``size`` equal parts of n rows: in order, and all equally likely."""
     places = (np.arange(size) + random.random(size)) * (n / size)
     return np.minimum(places.astype(np.int64), n - 1)
 
