@@ -73,7 +73,7 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
         self._scheduler = scheduler
 
     def _is_ours(self, key: Any) -> bool:
-        return str(key).startswith(self.prefix) and not str(key).startswith(_STAY)
+        return str(key).startswith(self.prefix) and not str(key).startswith((*_STAY, _SENT))
 
     def update_graph(self, scheduler: Any, *, keys: set[Any], tasks: list[Any], **more: Any) -> None:
         """New tasks: a round, if they are ours."""
