@@ -12,6 +12,7 @@ from trsvr import _check
 from trsvr.cli.tables import FORMATS, format_of
 
 REMOTE_FORMATS = (*FORMATS, "zarr", "npy-stack")
+_IN_BLOCKS = ("libsvm", "parquet", "zarr", "npy-stack")
 # How long a scheduler may take to answer, and how long its first worker may take to come.
 _ANSWER_SECONDS, _WORKER_SECONDS = 20, 120
 
@@ -69,11 +70,18 @@ def count_of_workers(client: Any, scheduler: str) -> int:
 
 
 def remote_format(path: Path, chosen: str) -> str:
-    """The format of a file or folder, which must be there."""
+    """The format of a file or folder, which must be there, and one that is read in blocks."""
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
-    if _check.one_of("--format", chosen, REMOTE_FORMATS) != "auto":
-        return chosen
+    kind = _check.one_of("--format", chosen, REMOTE_FORMATS)
+    if kind == "auto":
+        kind = _usual_format(path)
+    if kind not in _IN_BLOCKS:
+        raise ValueError(f"--dask reads {', '.join(_IN_BLOCKS[:-1])} and {_IN_BLOCKS[-1]}, got format {kind!r}")
+    return kind
+
+
+def _usual_format(path: Path) -> str:
     if path.suffix == ".zarr":
         return "zarr"
     if path.is_dir() and (path / "X" / "info").is_file():
