@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gigabytes", type=float, default=20.0)
-    parser.add_argument("--memory", type=float, default=1.5, help="GB per worker; a worker over blocks of 100 MB takes about 0.6")
+    parser.add_argument("--memory", type=float, default=1.5, help="GB per worker, which takes about 0.6")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--write-only", action="store_true")
     parser.add_argument("--delete", action="store_true", help="remove the blocks when the run has ended well")
