@@ -9,6 +9,9 @@ import distributed
 import numpy as np
 import scipy.sparse
 
+#: bytes that a worker with little memory may use, its own interpreter included
+LIMIT = 400_000_000
+
 
 @contextlib.contextmanager
 def small_cluster(workers: int, **options):

@@ -9,6 +9,8 @@ from small import LENGTHS, classification, cut
 import trsvr
 import trsvr.dask
 from trsvr import problems
+from trsvr.parts.norms import DiagonalNorm
+from trsvr.parts.subproblems import Exit
 from trsvr.problems.curvature import CurvatureView
 
 
@@ -83,6 +85,7 @@ def test_the_view_agrees_with_the_one_in_memory(client):
     far, near = there.curvature_view(), CurvatureView(here)
     rng = np.random.default_rng(4)
     x, moved, v = rng.normal(size=(3, 7))
+    far.expect("diagonal", 0, 0, True)
     assert far.evaluate(x)[0] == pytest.approx(near.evaluate(x)[0])
     for raised in (False, True):
         if raised:
@@ -92,6 +95,11 @@ def test_the_view_agrees_with_the_one_in_memory(client):
         np.testing.assert_allclose(far.diagonal(), near.diagonal(), atol=1e-13)
         whole = [view.matrix(700, np.random.default_rng(0)) for view in (far, near)]
         np.testing.assert_allclose(whole[0][0], whole[1][0], atol=1e-13)
+    # Raised after the round, the diagonal is what the sample here says of it.
+    late = there.curvature_view()
+    late.evaluate(x)
+    assert late.be_cautious() == pytest.approx(far.be_cautious())
+    np.testing.assert_allclose(late.diagonal(), near.diagonal(), rtol=0.3)
     for worth in (10**6, 0):  # rows travel; sums travel
         there.rows_worth = worth
         far.problem.pool.begin(None)
@@ -117,13 +125,116 @@ def test_a_sampled_matrix_is_right_on_average(client):
     assert np.abs(mean - true).max() < 5 * spread.max() / np.sqrt(30)
 
 
-def test_diagonal_norm_and_softmax(client):
-    """Where the norm is diagonal or Euclidean, products with the Hessian are rounds; the path is that in memory."""
-    there, here = models(client, LENGTHS[3], True, d=60)
-    results = [trsvr.minimize(one) for one in (there, here)]
-    assert results[0].success
-    np.testing.assert_allclose(results[0].x, results[1].x, atol=1e-9)
-    assert results[0].epochs == results[1].epochs
+def classes(count):
+    """Rows and labels of three classes."""
+    X, _ = classification(count, 6)
+    rng = np.random.default_rng(8)
+    return X, (X @ rng.normal(size=(6, 3)) + rng.gumbel(size=(count, 3))).argmax(axis=1)
+
+
+@pytest.mark.parametrize("case", ["diagonal, dense", "diagonal, CSR", "identity, dense", "softmax", "softmax, no rows"])
+def test_without_a_matrix_two_rounds_are_enough(client, case):
+    """Conjugate gradients on rows that are here, products with the whole Hessian in the second round."""
+    norm = case.split(",")[0] if "softmax" not in case else "auto"
+    lengths = [9 * length for length in LENGTHS[3]]
+    if "softmax" in case:
+        X, y = classes(sum(lengths))
+        options = {"loss": problems.Softmax(), "intercept": True}
+    else:
+        X, y = classification(sum(lengths), 40, sparse="CSR" in case)
+        options = {"regularizer": problems.L2(1e-3)}
+    there = trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), client=client, **options)
+    here = problems.LinearModel(X, y, **options)
+    if "no rows" in case:
+        there.rows_worth = 0  # no sample: directions from the diagonal, and the last steps
+    epochs = 15 if "no rows" in case else 100  # two hundred, then
+    rounds = []
+    with trsvr.dask.Traffic(client) as traffic:
+        result = trsvr.minimize(
+            there,
+            trsvr.TRSVR(norm=norm),
+            max_epochs=epochs,
+            callback=lambda _: rounds.append(traffic.counts().rounds),
+        )
+        moved = traffic.counts()
+    assert result.success == (epochs == 100)
+    assert rounds[0] == 1
+    assert max(np.diff(rounds)) <= 2
+    tolerance = 2e-12 if result.success else 1e-3
+    assert result.value == pytest.approx(trsvr.minimize(here, tol=1e-10).value, rel=tolerance)
+    # The rows that come here to stay are at most a quarter, and they come once.
+    size = sum(part.nbytes for part in (X.data, X.indices)) if "CSR" in case else X.nbytes
+    vectors = 8 * there.n_parameters * 16 * result.epochs
+    assert moved.to_caller < (0 if "no rows" in case else 0.4 * size) + vectors
+
+
+def test_far_starts_and_weights_keep_to_two_rounds_without_a_matrix(client):
+    """Curvatures are raised, steps refused; one block has no row that counts."""
+    X, y = classification(700, 20, sparse=True)
+    weights = np.random.default_rng(1).integers(0, 3, size=700).astype(float)
+    weights[100:450] = 0.0
+    options = {"sample_weight": cut(weights, LENGTHS[3])}
+    there = trsvr.dask.LinearModel(cut(X, LENGTHS[3]), cut(y, LENGTHS[3]), client=client, **options)
+    here = problems.LinearModel(X, y, sample_weight=weights)
+    assert there.n_blocks == 2
+    rounds = []
+    with trsvr.dask.Traffic(client) as traffic:
+        result = trsvr.minimize(
+            there,
+            trsvr.TRSVR(norm="diagonal"),
+            x0=np.full(20, 10.0),
+            callback=lambda _: rounds.append(traffic.counts().rounds),
+        )
+    assert result.success
+    assert result.trace["rejected"].sum() > 0
+    assert max(np.diff(rounds[1:])) <= 2  # before: the gradient at zero, the scale of the tolerance
+    assert result.value == pytest.approx(trsvr.minimize(here, tol=1e-10).value, rel=2e-12)
+
+
+def test_the_space_for_a_step_against_dense_algebra(client):
+    """Basis, products and minimiser of one step, with NumPy's own Hessian."""
+    X, y = classification(700, 15)
+    there = trsvr.dask.LinearModel(cut(X, LENGTHS[3]), cut(y, LENGTHS[3]), client=client)
+    view = there.curvature_view()
+    x = np.linspace(-0.3, 0.3, 15)
+    _, gradient = view.evaluate(x)
+    p = 1.0 / (1.0 + np.exp(-X @ x))
+    losses = X.T @ (X * (p * (1 - p))[:, None]) / 700
+    penalty = view.penalty_curvatures(x)
+    np.testing.assert_allclose(view.diagonal(), np.diagonal(losses), atol=1e-14)
+    norm = DiagonalNorm(np.diagonal(losses) + penalty)
+    earlier = np.random.default_rng(0).normal(size=(2, 15))
+    space = view.subspace(gradient, norm, earlier)
+    hessian = losses + np.diag(penalty)
+    np.testing.assert_allclose(space.images, space.basis @ hessian, atol=1e-13)
+    np.testing.assert_allclose((space.basis * norm.diagonal) @ space.basis.T, np.eye(len(space.basis)), atol=1e-12)
+    for wanted in (*earlier, gradient / norm.diagonal):  # they lie in the space
+        inside = (space.basis @ (norm.diagonal * wanted)) @ space.basis
+        np.testing.assert_allclose(inside, wanted, atol=1e-9 * np.abs(wanted).max())
+    newton = np.linalg.solve(hessian, -gradient)
+    free = space.step(1e10)
+    assert free.exit is Exit.TOLERANCE
+    np.testing.assert_allclose(space.basis @ (gradient + hessian @ free.step), 0.0, atol=1e-13)
+    assert free.predicted(gradient) <= 0.5 * -gradient @ newton
+    # 15 dimensions, about nine directions: most of Newton's decrease, and what is left is known roughly.
+    left = 0.5 * -gradient @ newton - free.predicted(gradient)
+    assert left < 0.05 * free.predicted(gradient)
+    assert 0.3 * left < space.left(free) < 3.0 * left
+    short = space.step(0.1 * free.length)
+    assert short.exit is Exit.BOUNDARY
+    assert np.sqrt(norm.diagonal @ short.step**2) == pytest.approx(0.1 * free.length)
+    # Lagrange: −(g + Hp) is a positive multiple of Pp within the space.
+    slopes = space.basis @ (gradient + hessian @ short.step)
+    metric = space.basis @ (norm.diagonal * short.step)
+    assert -slopes @ metric > 0
+    np.testing.assert_allclose(slopes, (slopes @ metric) / (metric @ metric) * metric, atol=1e-10)
+
+
+def test_a_matrix_for_every_output_needs_rows_in_memory(client):
+    X, y = classes(60)
+    there = trsvr.dask.LinearModel(cut(X, [20, 40]), cut(y, [20, 40]), problems.Softmax(), client=client)
+    with pytest.raises(ValueError, match="norm 'dense' with several outputs needs the rows in memory"):
+        trsvr.minimize(there, trsvr.TRSVR(norm="dense"))
 
 
 def test_nonconvex_runs_leave_the_saddle(client):

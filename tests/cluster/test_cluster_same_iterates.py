@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
-from small import LENGTHS, classification, cut, small_cluster
+from small import LENGTHS, classification, cut
 
 import trsvr
 import trsvr.dask
@@ -49,18 +49,17 @@ def test_paper_mode(client, count, sparse):
         same_path(there, here, trsvr.TRSVR(alpha=2.0, batch_size=20, inner_steps=15, hessian=hessian), tolerance)
 
 
-def test_one_worker(client):
-    with small_cluster(1) as alone:
-        for sparse in (False, True):
-            there, here = both(alone, 3, sparse)
-            for hessian, tolerance in TOLERANCE.items():
-                solver = trsvr.TRSVR(alpha=2.0, batch_size=20, inner_steps=15, hessian=hessian)
-                same_path(there, here, solver, tolerance, epochs=2)
-            two, _ = both(client, 3, sparse)
-            x = np.linspace(-1, 1, 9)
-            first, second = there.value_and_gradient(x), two.value_and_gradient(x)
-            assert first[0] == second[0]
-            assert np.array_equal(first[1], second[1])
+def test_one_worker(client, single):
+    for sparse in (False, True):
+        there, here = both(single, 3, sparse)
+        for hessian, tolerance in TOLERANCE.items():
+            solver = trsvr.TRSVR(alpha=2.0, batch_size=20, inner_steps=15, hessian=hessian)
+            same_path(there, here, solver, tolerance, epochs=2)
+        two, _ = both(client, 3, sparse)
+        x = np.linspace(-1, 1, 9)
+        first, second = there.value_and_gradient(x), two.value_and_gradient(x)
+        assert first[0] == second[0]
+        assert np.array_equal(first[1], second[1])
 
 
 def test_rows_in_parts(client):
@@ -174,9 +173,12 @@ def test_many_columns_send_the_point_once(client):
     there = trsvr.dask.LinearModel(cut(X, [20, 40]), cut(y, [20, 40]), client=client)
     x = rng.normal(size=9000)
     expected = problems.LinearModel(X, y).value_and_gradient(x)
-    value, gradient = there.value_and_gradient(x)
+    with trsvr.dask.Traffic(client) as traffic:
+        value, gradient = there.value_and_gradient(x)
+        sent = traffic.counts().to_workers
     assert value == pytest.approx(expected[0])
     np.testing.assert_allclose(gradient, expected[1], atol=1e-14)
+    assert 2 * x.nbytes <= sent <= 2 * x.nbytes + 10_000  # once to each of the two workers
 
 
 def test_dask_arrays_and_float32(client):

@@ -52,6 +52,23 @@ def run(problem, solver, **options):
     return trsvr.minimize(problem, solver, **{"max_epochs": EPOCHS, "tol": 1e-12, **options})
 
 
+@pytest.mark.parametrize("solver", [trsvr.TRSVR(), trsvr.SVRG(step=0.1)], ids=["by tolerance", "by limit"])
+def test_what_dies_after_its_last_epoch_is_not_continued(convex, tmp_path, solver):
+    """In its last callback: the run has ended, and its last checkpoint knows."""
+    whole = run(convex[0], solver)
+
+    def die(result):
+        if result.epochs == whole.epochs:
+            raise RuntimeError("killed")
+
+    kept = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1}
+    with pytest.raises(RuntimeError, match="killed"):
+        run(convex[0], solver, callback=die, **kept)
+    again = run(convex[0], solver, **kept)
+    assert (again.epochs, again.status, again.message) == (whole.epochs, whole.status, whole.message)
+    assert np.array_equal(again.x, whole.x)
+
+
 def interrupt_at(epoch):
     def callback(result):
         if result.epochs >= epoch:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +33,15 @@ Studies = Annotated[
 Out = Annotated[Path, typer.Option(help="Folder for results and report; what is in it is not run again.")]
 Jobs = Annotated[
     int | None, typer.Option(help="Worker processes; default: the cores this process may use.", show_default=False)
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="Send the runs to the Dask cluster of this scheduler instead; data sets that its workers do not find in "
+        "their TRSVR_DATA_DIR are sent along. Studies of time run here.",
+        metavar="ADDRESS",
+        show_default=False,
+    ),
 ]
 Seeds = Annotated[
     int | None, typer.Option(help="Seeds 0, 1, … of each method; default: as the study says.", show_default=False)
@@ -93,6 +102,7 @@ def run(
     studies: Studies = None,
     out: Out = Path("paper"),
     jobs: Jobs = None,
+    scheduler: Scheduler = None,
     seeds: Seeds = None,
     only: Only = None,
     quick: Quick = False,
@@ -109,15 +119,12 @@ def run(
     begun = time.monotonic()
     wanted = chosen(_studies(studies), seeds, only, quick, nonconvex, preprocess)
     _look_in(data_dir)
-    workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
-    check_folder(out)
-    with running.at_work(out), _shown(progress) as tell:
-        runner = running.Runner(out, running.in_processes(workers), workers, tell)
+    with _runner(out, jobs, scheduler, progress) as runner:
         plans = runner.plan(wanted)
         _tell_missing(plans)
         running.record(out, plans, quick)
         executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
-        running.record(out, plans, quick, running.session(begun, executed, workers))
+        running.record(out, plans, quick, running.session(begun, executed, runner.workers))
     if report:
         _write_report(out)
 
@@ -127,6 +134,7 @@ def tune(
     study: Annotated[str, typer.Argument(help="A study by name, or a TOML file.", metavar="STUDY")],
     out: Out = Path("paper"),
     jobs: Jobs = None,
+    scheduler: Scheduler = None,
     seeds: Seeds = None,
     tuning_seeds: Annotated[int, typer.Option(help="Seeds for each point of a grid, none of them the study's.")] = 1,
     only: Only = None,
@@ -143,11 +151,8 @@ def tune(
     begun = time.monotonic()
     wanted = chosen(_studies([study]), seeds, only, quick, nonconvex, preprocess)
     _look_in(data_dir)
-    workers = _check.whole("--jobs", _threads.available() if jobs is None else jobs)
     _check.whole("--tuning-seeds", tuning_seeds)
-    check_folder(out)
-    with running.at_work(out), _shown(progress) as tell:
-        runner = running.Runner(out, running.in_processes(workers), workers, tell)
+    with _runner(out, jobs, scheduler, progress) as runner:
         plans = runner.plan(wanted)
         _tell_missing(plans)
         running.record(out, plans, quick)
@@ -156,7 +161,7 @@ def tune(
             tuned, more = tuning.tune(runner, plan, tuning_seeds)
             tuning.remember(out, plan.study.name, tuned)
             executed += more
-        running.record(out, plans, quick, running.session(begun, executed, workers))
+        running.record(out, plans, quick, running.session(begun, executed, runner.workers))
     _write_report(out)
 
 
@@ -231,6 +236,32 @@ def chosen(
         studies = [study.only(wanted) for study in studies if study.names() & set(wanted)]
         studies = [study for study in studies if study.problems]
     return studies
+
+
+@contextmanager
+def _runner(out: Path, jobs: int | None, scheduler: str | None, progress: bool | None) -> Iterator[running.Runner]:
+    """Who runs the jobs: processes of this machine, or the workers of a cluster."""
+    if jobs is not None:
+        _check.whole("--jobs", jobs)
+        if scheduler is not None:
+            raise ValueError("--jobs is for processes of this machine; the cluster at --scheduler has its own workers")
+    check_folder(out)
+    with ExitStack() as stack:
+        stack.enter_context(running.at_work(out))
+        if scheduler is None:
+            workers = jobs or _threads.available()
+            runner = running.Runner(out, running.in_processes(workers), workers)
+        else:
+            from trsvr.cli.remote import connected, count_of_workers
+
+            client = stack.enter_context(connected(scheduler, None, None))
+            workers = count_of_workers(client, scheduler)
+            from trsvr.dask.studies import OnCluster
+
+            cluster = OnCluster(client)
+            runner = running.Runner(out, cluster, workers, ship=cluster.ship)
+        runner.report = stack.enter_context(_shown(progress))
+        yield runner
 
 
 def _look_in(folder: Path | None) -> None:

@@ -1,8 +1,9 @@
-"""``trsvr solve --dask`` and ``--scheduler``: the data on the workers of a Dask cluster."""
+"""``trsvr solve --dask`` and ``--scheduler``: the data on the workers of a Dask cluster; and how one is reached."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from trsvr import _check
 from trsvr.cli.tables import FORMATS, format_of
 
 REMOTE_FORMATS = (*FORMATS, "zarr", "npy-stack")
+_IN_BLOCKS = ("libsvm", "parquet", "zarr", "npy-stack")
+# How long a scheduler may take to answer, and how long its first worker may take to come.
+_ANSWER_SECONDS, _WORKER_SECONDS = 20, 120
 
 
 @contextlib.contextmanager
@@ -26,9 +30,12 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
         if workers is not None or memory_limit is not None:
             raise ValueError("--workers and --memory-limit are for --dask; the cluster at --scheduler has its own")
         try:
-            client = distributed.Client(scheduler, timeout=20)
+            client = distributed.Client(scheduler, timeout=_ANSWER_SECONDS)
         except (OSError, ValueError) as error:
-            raise ValueError(f"--scheduler {scheduler}: no scheduler answers there ({error})") from None
+            raise ValueError(
+                f"--scheduler {scheduler}: no scheduler answers there ({error}); the address is what `dask scheduler` "
+                "prints when it starts, such as tcp://10.0.0.1:8786"
+            ) from None
         with client:
             yield client
         return
@@ -48,12 +55,33 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
         yield client
 
 
+def count_of_workers(client: Any, scheduler: str) -> int:
+    """How many tasks the cluster runs at the same time; waits for its first worker."""
+    if not client.nthreads():
+        print(f"trsvr: {scheduler} has no worker yet: waiting for one", file=sys.stderr, flush=True)
+        try:
+            client.wait_for_workers(1, timeout=_WORKER_SECONDS)
+        except TimeoutError:
+            raise ValueError(
+                f"--scheduler {scheduler}: no worker has come in {_WORKER_SECONDS:g} s; "
+                f"`dask worker {scheduler}` starts one"
+            ) from None
+    return int(sum(client.nthreads().values()))
+
+
 def remote_format(path: Path, chosen: str) -> str:
-    """The format of a file or folder, which must be there."""
+    """The format of a file or folder, which must be there, and one that is read in blocks."""
     if not path.exists():
         raise FileNotFoundError(2, "no such file or folder", str(path))
-    if _check.one_of("--format", chosen, REMOTE_FORMATS) != "auto":
-        return chosen
+    kind = _check.one_of("--format", chosen, REMOTE_FORMATS)
+    if kind == "auto":
+        kind = _usual_format(path)
+    if kind not in _IN_BLOCKS:
+        raise ValueError(f"--dask reads {', '.join(_IN_BLOCKS[:-1])} and {_IN_BLOCKS[-1]}, got format {kind!r}")
+    return kind
+
+
+def _usual_format(path: Path) -> str:
     if path.suffix == ".zarr":
         return "zarr"
     if path.is_dir() and (path / "X" / "info").is_file():

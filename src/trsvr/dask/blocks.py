@@ -21,7 +21,8 @@ from trsvr.problems.curvature import CurvatureView
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.margins import Indices
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
-from trsvr.problems.passes import DiagonalSum, GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
+from trsvr.problems.output_curvature import OutputView
+from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows, Rows, SparseRows
 
@@ -216,8 +217,8 @@ class Order(NamedTuple):
     formulas: Formulas
     x: Any
     gradient: bool = False  # value and gradient
-    product: Any = None  # a vector v: Hessian times v
-    diagonal: bool = False
+    product: Any = None  # a vector v: Hessian times v; or several, the rows of a matrix
+    diagonal: bool = False  # of the Hessian; and of the raised one, if that is wanted
     sample: float = 0.0  # rows of a sampled curvature matrix, as a part of all rows; 1: all
     raised: bool = False  # curvatures raised to what a bound on the losses would have
     scores: bool = False  # how well the rows are predicted
@@ -225,7 +226,7 @@ class Order(NamedTuple):
     @property
     def needs_weights(self) -> bool:
         """Whether every row's curvature is needed."""
-        return self.diagonal or self.sample > 0.0 or self.raised
+        return self.diagonal or self.sample > 0.0 or self.raised or np.ndim(self.product) == 2
 
 
 class Own(NamedTuple):
@@ -236,10 +237,10 @@ class Own(NamedTuple):
     moved: Any = None  # the point for which the change of the gradient since x is wanted
 
 
-def sums_on_block(block: Block, order: Order, x: Any = None, own: Own | None = None) -> Sums:
-    """All that the order asks for, summed over the rows of the block."""
-    if x is not None:
-        order = order._replace(x=x)
+def sums_on_block(block: Block, order: Order, point: Any = None, own: Own | None = None) -> Sums:
+    """All that the order asks for, summed over the rows of the block; x and v may come apart, as ``point``."""
+    if point is not None:
+        order = order._replace(x=point[0], product=point[1])
     own = Own() if own is None else own
     with _threads.limit(1):  # a task is one thread: the blocks are what runs side by side
         return _sums(block, block.model(order.formulas), order, own)
@@ -248,19 +249,23 @@ def sums_on_block(block: Block, order: Order, x: Any = None, own: Own | None = N
 def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
     answer: Sums = {}
     x, d = np.ascontiguousarray(order.x), model.n_parameters
+    view = None
     if order.gradient or order.needs_weights:
-        margins = weights = _NOTHING
         if order.needs_weights:
-            view = CurvatureView(model)
-            margins, weights = view.margins, view.weights
-        total, gradient = _sum(model, GradientSum(x, margins, weights))
+            view = CurvatureView(model) if model.n_outputs == 1 else OutputView(model)
+        total, gradient = _evaluate(model, view, x)
         if order.gradient:
             answer["value"], answer["gradient"] = np.array([total]), gradient
-        if order.needs_weights:
+        if view is not None:
             _curvature(answer, model, view, order, own)
-    if order.product is not None:
+    if np.ndim(order.product) == 2:
+        assert view is not None
+        vectors = np.ascontiguousarray(order.product)
+        answer["product"] = np.array([model.n_samples * view.product(v) for v in vectors]).reshape(vectors.shape)
+    elif order.product is not None:
         v = np.ascontiguousarray(order.product)
-        task = WeightedSum(weights, v) if order.raised else ProductSum(x, v)
+        raised = order.raised and isinstance(view, CurvatureView)
+        task = WeightedSum(view.weights, v) if raised else ProductSum(x, v)  # type: ignore[union-attr]
         answer["product"] = _sum(model, task)[1][:d]
     if own.halves is not None:
         for name, (begins, ends) in zip(("first", "second"), own.halves, strict=True):
@@ -268,6 +273,15 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
     if order.scores:
         answer["scores"] = _scores(model, x)
     return answer
+
+
+def _evaluate(model: LinearModel, view: CurvatureView | OutputView | None, x: Vector) -> tuple[float, Vector]:
+    """Sums of losses and gradients; the view, if there is one, is then of x."""
+    if isinstance(view, OutputView):
+        value, gradient = view.evaluate(x)
+        return model.n_samples * value, model.n_samples * gradient
+    kept = (_NOTHING, _NOTHING) if view is None else (view.margins, view.weights)
+    return _sum(model, GradientSum(x, *kept))
 
 
 def _sum(model: LinearModel, task: Any) -> tuple[float, Vector]:
@@ -281,14 +295,20 @@ def _sum(model: LinearModel, task: Any) -> tuple[float, Vector]:
     return model.passes.sums(task, model.kernels, use), out
 
 
-def _curvature(answer: Sums, model: LinearModel, view: CurvatureView, order: Order, own: Own) -> None:
+def _curvature(answer: Sums, model: LinearModel, view: CurvatureView | OutputView, order: Order, own: Own) -> None:
     before = view.total_weight()
-    if order.raised:
+    if order.diagonal:
+        answer["diagonal"] = model.n_samples * view.diagonal()
+    plain = _NOTHING if isinstance(view, OutputView) else view.weights.copy()
+    if order.raised or order.diagonal:
         view.be_cautious()
     answer["weight"] = np.array([before, view.total_weight()])
-    if order.diagonal:
-        answer["diagonal"] = _sum(model, DiagonalSum(view.weights, view.d))[1]
+    if order.diagonal and order.raised:
+        answer["raised diagonal"] = model.n_samples * view.diagonal()
+    if not order.raised and not isinstance(view, OutputView):
+        view.weights[:] = plain
     if order.sample > 0.0:
+        assert isinstance(view, CurvatureView)
         if not hasattr(model, "squared_rows"):
             model._scan()
         wanted = view.n_rows if order.sample >= 1.0 else int(np.ceil(order.sample * view.n_rows))
@@ -374,5 +394,4 @@ def warm_up(prototype: Rowset, formulas: Formulas, products: bool) -> None:
     """Compile (or load) on this worker what passes need."""
     block = Block(*prototype, None)
     order = Order(formulas, np.zeros(block.model(formulas).n_parameters), gradient=True)
-    one_output = block.model(formulas).n_outputs == 1
-    sums_on_block(block, order._replace(product=order.x if products else None, diagonal=products and one_output))
+    sums_on_block(block, order._replace(product=order.x if products else None, diagonal=products))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from distributed import Client, as_completed
@@ -15,7 +15,13 @@ Answer = TypeVar("Answer")
 
 
 def run_jobs(
-    function: Callable[[Job], Answer], jobs: Iterable[Job], client: Client, *, retries: int = 2, threads: int = 1
+    function: Callable[..., Answer],
+    jobs: Iterable[Job],
+    client: Client,
+    *,
+    retries: int = 2,
+    threads: int = 1,
+    data: Sequence[Any] | None = None,
 ) -> Iterator[tuple[int, Answer | BaseException]]:
     """Run ``function(job)`` for every job on the cluster; yields number and answer of each as it is done.
 
@@ -30,6 +36,8 @@ def run_jobs(
         How often a job that raises is tried again. A job whose worker dies is always sent to another one.
     threads : int
         Threads that a job may use for its full passes.
+    data : sequence, optional
+        For each job a future of what it needs, or None: then ``function(job, data)`` is called.
 
     Yields
     ------
@@ -38,15 +46,16 @@ def run_jobs(
 
     Notes
     -----
-    Leaving the loop early cancels the jobs that have not begun.
+    Leaving the loop early, also by Ctrl-C, cancels the jobs that have not begun.
     """
     _check.whole("retries", retries, at_least=0)
     _check.whole("threads", threads)
     name = uuid.uuid4().hex[:8]
-    futures = [
-        client.submit(_run, function, job, threads, pure=False, retries=retries, key=f"trsvr-job-{name}-{number}")
-        for number, job in enumerate(jobs)
-    ]
+    futures = []
+    for number, job in enumerate(jobs):
+        more = () if data is None or data[number] is None else (data[number],)
+        key = f"trsvr-job-{name}-{number}"
+        futures.append(client.submit(_run, function, job, threads, *more, pure=False, retries=retries, key=key))
     numbers = {future.key: number for number, future in enumerate(futures)}
     try:
         with client.as_current():
@@ -59,6 +68,6 @@ def run_jobs(
         client.cancel([future for future in futures if not future.done()])
 
 
-def _run(function: Callable[[Any], Any], job: Any, threads: int) -> Any:
+def _run(function: Callable[..., Any], job: Any, threads: int, *data: Any) -> Any:
     with _threads.limit(threads):
-        return function(job)
+        return function(job, *data)

@@ -129,7 +129,7 @@ class LinearModel:
         blocks = [
             build(one, self.classes, signs, self._weight_scale, dask_key_name=f"trsvr-block-{name}-{i}")
             for i, one in enumerate(rounds.blocks)
-            if facts[i].rows
+            if facts[i].counted
         ]
         self.rounds = Rounds(self.client, self.client.compute(blocks) if self.persisted else blocks, patience)
         if self.persisted:
@@ -151,8 +151,7 @@ class LinearModel:
         for block, (begin, one) in enumerate(zip(begins, facts, strict=False)):
             if one.bad is not None:
                 raise ValueError(_complaint(block, int(begin), one))
-        filled = [one for one in facts if one.rows]  # empty blocks are left out
-        begins = np.unique(begins)
+        filled = [one for one in facts if one.rows]
         columns = {one.columns for one in filled}
         if not filled or columns == {0}:
             raise ValueError(f"X must have at least one row and one column, got {len(facts)} empty blocks")
@@ -166,10 +165,11 @@ class LinearModel:
         self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_parameters = (self.n_features + intercept) * self.n_outputs
-        #: where each block's rows begin: all of them, and those of positive weight
-        self.row_begins = begins
-        self.begins = np.concatenate([[0], np.cumsum([one.counted for one in filled])]).astype(np.int64)
-        self.n_rows, self.n_samples = int(begins[-1]), int(self.begins[-1])
+        #: where each block's rows begin: all of them, and those of positive weight; blocks without any are left out
+        used = [one for one in filled if one.counted]
+        self.row_begins = np.concatenate([[0], np.cumsum([one.rows for one in used])]).astype(np.int64)
+        self.begins = np.concatenate([[0], np.cumsum([one.counted for one in used])]).astype(np.int64)
+        self.n_rows, self.n_samples = int(self.row_begins[-1]), int(self.begins[-1])
         if self.n_samples == 0:
             raise ValueError("sample_weight must have at least one positive entry, got only zeros")
         self._weight_scale = self.n_samples / sum(one.weight for one in facts) if weighted else 1.0

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from trsvr.datasets import libsvm
 from trsvr.datasets.errors import DataFileError
+from trsvr.datasets.libsvm import NO_ROWS, read_source
 
 _STEP = 2**16
 
@@ -72,11 +72,10 @@ def read_range(
 ) -> tuple[Any, NDArray[np.float64]]:
     """Rows and labels of the lines that begin in the range; none, where it has none."""
     with _RangeSource(path, *span) as source:
-        reader = libsvm._Reader(source, n_features, zero_based, dtype, False, libsvm._MAX_LINE_BYTES)  # type: ignore[arg-type]
         try:
-            return reader.read()
+            return read_source(source, n_features=n_features, zero_based=zero_based, dtype=dtype)
         except DataFileError as error:
-            if error.reason == libsvm.NO_ROWS:
+            if error.reason == NO_ROWS:
                 return scipy.sparse.csr_array((0, n_features or 1), dtype=dtype), np.empty(0)
             line = None if error.line is None else error.line + source.lines_before()
             raise DataFileError(path, line, error.reason) from None

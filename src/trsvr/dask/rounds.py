@@ -27,7 +27,7 @@ from trsvr.problems.protocol import DataLostError
 
 # Answers that one task of the tree adds up.
 _FAN_IN = 8
-# A longer x is sent to the workers once, instead of with every task.
+# Longer vectors are sent to the workers once, instead of with every task.
 _INLINE_BYTES = 2**16
 _LOOK_SECONDS = 1.0
 _MORE_TRIES, _PAUSE_SECONDS = 2, 1.0
@@ -128,13 +128,14 @@ class Rounds:
         ]
 
     def _tree(self, number: str, order: Order, own: Sequence[Own] | None) -> Any:
-        x: Any = None
-        if np.asarray(order.x).nbytes > _INLINE_BYTES:
-            [x] = self.client.scatter([order.x], broadcast=True, hash=False)
-            order = order._replace(x=None)
+        point: Any = None
+        if sum(np.asarray(one).nbytes for one in (order.x, order.product) if one is not None) > _INLINE_BYTES:
+            name = f"trsvr-point-{number}"
+            point = self.client.scatter({name: (order.x, order.product)}, broadcast=True)[name]
+            order = order._replace(x=None, product=None)
         call, adding = dask.delayed(sums_on_block, pure=False), dask.delayed(add, pure=False)
         level = [
-            call(block, order, x, None if own is None else own[i], dask_key_name=f"trsvr-sums-{number}-{i}")
+            call(block, order, point, None if own is None else own[i], dask_key_name=f"trsvr-sums-{number}-{i}")
             for i, block in enumerate(self.blocks)
         ]
         depth = 0

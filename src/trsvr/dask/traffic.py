@@ -21,7 +21,7 @@ class Counts:
         Times that the caller has sent tasks and waited.
     tasks : int
     to_workers : int
-        Bytes of the tasks' arguments: the point x, numbers of rows.
+        Bytes of the tasks' arguments: the point x, numbers of rows. A long x goes once to every worker.
     to_caller : int
         Bytes of the results that the caller has asked for: sums, rows.
     between_workers : int
@@ -53,6 +53,8 @@ class Counts:
 
 # Results that stay on the workers although the caller holds on to them: the blocks.
 _STAY = ("trsvr-raw-", "trsvr-block-")
+# What the caller has sent to all workers before the tasks.
+_SENT = "trsvr-point-"
 
 
 class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no types
@@ -71,7 +73,7 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
         self._scheduler = scheduler
 
     def _is_ours(self, key: Any) -> bool:
-        return str(key).startswith(self.prefix) and not str(key).startswith(_STAY)
+        return str(key).startswith(self.prefix) and not str(key).startswith((*_STAY, _SENT))
 
     def update_graph(self, scheduler: Any, *, keys: set[Any], tasks: list[Any], **more: Any) -> None:
         """New tasks: a round, if they are ours."""
@@ -86,6 +88,10 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
             known = scheduler.tasks.get(key)
             if known is not None and known.run_spec is not None:
                 self.counts.to_workers += len(pickle.dumps(known.run_spec))
+                for needed in known.dependencies:
+                    if str(needed.key).startswith(_SENT) and needed.key not in self._seen:
+                        self._seen.add(needed.key)
+                        self._move("to_workers", needed.nbytes, max(1, len(needed.who_has or ())))
 
     def transition(self, key: Any, start: str, finish: str, *arguments: Any, **more: Any) -> None:
         """A task has been done: what did its worker have to fetch, and who wants the result."""
@@ -107,8 +113,8 @@ class TrafficPlugin(SchedulerPlugin):  # type: ignore[misc]  # Dask carries no t
         if key in self._wanted and self._is_ours(key):
             self._move("to_caller", more.get("nbytes") or task.nbytes)
 
-    def _move(self, which: str, size: int) -> None:
-        setattr(self.counts, which, getattr(self.counts, which) + size)
+    def _move(self, which: str, size: int, times: int = 1) -> None:
+        setattr(self.counts, which, getattr(self.counts, which) + times * size)
         if which != "blocks_copied":
             self.counts.largest = max(self.counts.largest, size)
 

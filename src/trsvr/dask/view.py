@@ -1,6 +1,6 @@
 """What the adaptive mode knows of the curvature, with the rows on the workers: `trsvr.problems.curvature`, in rounds.
 
-At most two rounds per outer iteration, with a dense norm:
+At most two rounds per outer iteration. With a dense norm:
 
 1. *At the trial point*: value, gradient, the blocks' shares of the sampled curvature matrix, and the rows of the next
    iteration's first inner step. None of these depends on what is not known yet; only if the trial point is refused, or
@@ -12,7 +12,10 @@ The workers keep no margins: a task computes them again from x, which costs no m
 back, and nothing is lost with a worker. A batch whose rows would travel longer than a round takes stays on the
 workers: then the second round is one inner step, made where the rows lie, and the only one.
 
-With a diagonal norm every product with the Hessian is a round: the conjugate gradients run here, on all rows there.
+With a diagonal norm, or several outputs:
+
+1. *At the trial point*: value, gradient, the Hessian's diagonal, and a slice of rows that stay here (`Sample`).
+2. *For the step*: products of the Hessian with a few directions at once; see `trsvr.dask.subspace`.
 """
 
 from __future__ import annotations
@@ -26,31 +29,43 @@ import numpy as np
 from trsvr._vectors import Vector
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
+from trsvr.dask.subspace import Matrix, Sample, Subspace, build_subspace, view_of
 from trsvr.engine.draws import generator
-from trsvr.problems.curvature import CurvatureView, Matrix, draw_runs, sample_pieces
+from trsvr.problems.curvature import CurvatureView, draw_runs, sample_pieces
 from trsvr.problems.margins import Indices
+from trsvr.solvers.base import within
 
 if TYPE_CHECKING:
     from trsvr.dask.model import LinearModel
 
 # Inner steps beyond the first for which the second round brings rows: all that there can be.
 _FURTHER_STEPS = 8
+_KINDS = ("identity", "diagonal", "dense")
 
 
 class Pool:
-    """The rows of some inner steps of one outer iteration, shared by the two views of a run."""
+    """The rows of some inner steps of one outer iteration, and those that stay, shared by the two views of a run."""
 
     def __init__(self, model: LinearModel) -> None:
         self._model = model
+        self.sample = Sample(model)
         self.epoch: tuple[int, int] | None = None
+        self.batch_size = 0  # rows of the first inner step, which have been sent for; 0: none
         self.second_round = False  # whether this iteration's second round has been spent
         self._parts: list[tuple[list[Indices], int, Here]] = []
         self._views: dict[int, tuple[Vector, CurvatureView]] = {}
 
     def begin(self, epoch: tuple[int, int] | None) -> None:
         """Forget the rows of the iteration before."""
-        self.epoch, self.second_round = epoch, False
+        self.epoch, self.second_round, self.batch_size = epoch, False, 0
         self._parts, self._views = [], {}
+
+    def plan_first(self, batch_size: int, random: np.random.Generator) -> Here | None:
+        """The rows of the iteration's first inner step, after the numbers that the matrix takes."""
+        self.batch_size = batch_size
+        ahead = copy.deepcopy(random)
+        ahead.random(sample_pieces(self._model.n_rows))
+        return self.plan(batch_size, ahead, 1)
 
     def plan(self, batch_size: int, random: np.random.Generator, steps: int, scattered: bool = False) -> Here | None:
         """The rows of the next steps, to be sent for; None where not even one batch is worth its way."""
@@ -90,14 +105,15 @@ class DaskCurvatureView:
 
     def __init__(self, model: LinearModel) -> None:
         self.problem = model
-        self.n_rows, self.d = model.n_rows, model.n_parameters
-        self._local = CurvatureView(model._like)  # for the penalty, which needs no rows
+        self.n_rows, self.d, self.outputs = model.n_rows, model.n_parameters, model.n_outputs
+        self._local: Any = view_of(model._like)  # for the penalty, which needs no rows
         self._pool = model.pool
         self._x: Vector = np.full(self.d, np.nan)
         self._value = (np.nan, self._x)
         self._raised = False
         self._known: dict[Any, Any] = {}  # what the rounds at this x have brought
         self._expected: tuple[str, int, int, bool] = ("identity", 0, 0, False)
+        self._asked_for: tuple[int, int] | None = None  # the epoch before which this view was evaluated
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed here."""
@@ -114,41 +130,57 @@ class DaskCurvatureView:
         if np.array_equal(x, self._x):
             self._raised = False
             return self._value[0], self._value[1].copy()
-        self._x, self._known = x.copy(), {}
+        coming = self.problem.coming
+        here = None if self._expected[0] == "dense" else self._pool.sample.next_slice(coming)
+        self._look(x, coming, here)
+        return self._value[0], self._value[1].copy()
+
+    def _look(self, x: Vector, coming: tuple[int, int] | None, here: Here | None) -> None:
+        """The first round at x, before the epoch that comes."""
+        self._x, self._known, self._asked_for = x.copy(), {}, coming
         kind, rows, batch_size, self._raised = self._expected
-        random = self._coming_random()
-        self._pool.begin(self.problem.coming)
-        sums = self._round(kind, rows, random, batch_size, gradient=True)
+        self._pool.begin(coming)
+        random = None if coming is None else generator(*coming)
+        if kind == "dense" and random is not None and batch_size:
+            here = self._pool.plan_first(batch_size, random)
+        sums = self._round(kind, rows, random, here, gradient=True)
         self._raised = False
         self._value = self.problem.finish(x, sums)
-        return self._value[0], self._value[1].copy()
 
     def _coming_random(self) -> np.random.Generator | None:
         coming = self.problem.coming
         return None if coming is None else generator(*coming)
 
+    def _rows_of_all_steps(self, random: np.random.Generator | None, batch_size: int) -> Here | None:
+        """What a round that makes the matrix again should bring along, because it is the iteration's second one."""
+        if random is None or not batch_size:
+            return None
+        ahead = copy.deepcopy(random)
+        ahead.random(sample_pieces(self.n_rows))
+        return self._pool.plan(batch_size, ahead, 1 + _FURTHER_STEPS)
+
     def _round(
-        self, kind: str, rows: int, random: np.random.Generator | None, batch_size: int, gradient: bool = False
+        self, kind: str, rows: int, random: np.random.Generator | None, here: Here | None = None, gradient: bool = False
     ) -> Any:
-        """One round at this view's point: a sample for the matrix, or the diagonal, and rows for inner steps."""
+        """One round at this view's point: a sample for the matrix, or the diagonal, and rows."""
         order = Order(self.problem.formulas, self._x, gradient=gradient, raised=self._raised)
-        own, here, state = None, None, None
+        own, state = None, None
         if kind == "dense" and random is not None:
             share = 1.0 if rows >= self.n_rows else rows / self.n_rows
             order = order._replace(sample=share)
             own = [Own(random=stream) for stream in _streams(random, self.problem.n_blocks)]
             state = _state(random)
-            if batch_size:
-                ahead = copy.deepcopy(random)
-                ahead.random(sample_pieces(self.n_rows))
-                here = self._pool.plan(batch_size, ahead, 1 if gradient else 1 + _FURTHER_STEPS)
-        elif kind == "diagonal":
+        elif kind != "dense":
             order = order._replace(diagonal=True)
         sums = self.problem.send(order, own, here).sums()
         if "weight" in sums:
-            self._known["weight", self._raised] = sums["weight"]
-        if "diagonal" in sums:
-            self._known["diagonal", self._raised] = sums["diagonal"] / self.problem.n_samples
+            before, after = sums["weight"]
+            self._known["weight", False] = (before, before)
+            if order.raised or order.diagonal:
+                self._known["weight", True] = (before, after)
+        for name, raised in (("diagonal", False), ("raised diagonal", True)):
+            if name in sums:
+                self._known["diagonal", raised] = sums[name] / self.problem.n_samples
         if "matrix" in sums:
             half = np.zeros((self.d, self.d))
             half[np.triu_indices(self.d)] = sums["matrix"] / self.problem.n_samples
@@ -157,74 +189,110 @@ class DaskCurvatureView:
         return sums
 
     def record(self) -> dict[str, Any]:
-        """What the view knows, for a checkpoint: its point, from which the rest follows."""
-        return {"x": self._x, "raised": self._raised}
+        """What the view knows, for a checkpoint: its point and what was asked for there; the rest follows."""
+        kind, rows, batch_size, raised = self._expected
+        asked = {"kind": _KINDS.index(kind), "rows": rows, "batch_size": batch_size, "raised": raised}
+        pool = {"batch_size": self._pool.batch_size}
+        return {
+            "x": self._x,
+            "raised": self._raised,
+            "asked": asked | _epoch_record(self._asked_for),
+            "pool": pool | _epoch_record(self._pool.epoch),
+            "sample": self._pool.sample.record(),
+        }
 
     def restore(self, record: dict[str, Any]) -> None:
-        """Take over such a record; the sums come in a round."""
-        x = record["x"]
+        """Take over such a record; the sums come in a round, the same one as before."""
+        x, asked, pool = record["x"], within("asked", record), within("pool", record)
         if x.shape != (self.d,):
             raise ValueError(f"x must have {self.d} numbers, got shape {x.shape}")
+        kind = _KINDS[int(asked["kind"])]
+        self._expected = (kind, int(asked["rows"]), int(asked["batch_size"]), bool(asked["raised"]))
+        self._pool.sample.restore(within("sample", record))
         if np.isfinite(x).all():
-            self.evaluate(x)
+            self._look(x, _epoch_of(asked), None)
+        if self._pool.epoch != _epoch_of(pool):  # the last trial point was refused: it had its rows sent for
+            self._pool.begin(_epoch_of(pool))
+            if pool["batch_size"] and self._pool.epoch is not None:
+                self._pool.plan_first(int(pool["batch_size"]), generator(*self._pool.epoch))
         self._raised = bool(record["raised"])
 
     # ------------------------------------------------------------------------------------------------- the curvatures
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
-        return float(self._weights()[1])
+        return self._weights()[1]
 
     def be_cautious(self) -> float:
         """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
         self._raised = True
         before, after = self._weights()
-        return float(before / after) if after > 0.0 else 1.0
+        return before / after if after > 0.0 else 1.0
 
-    def _weights(self) -> Vector:
+    def _weights(self) -> tuple[float, float]:
         key = ("weight", self._raised)
         if key not in self._known:
             # What is asked for next will be the matrix, or the diagonal: it comes along.
             kind, rows, batch_size, _ = self._expected
+            random = self._coming_random()
             self._pool.second_round = True
-            self._round(kind, rows, self._coming_random(), batch_size)
+            self._round(kind, rows, random, self._rows_of_all_steps(random, batch_size) if kind == "dense" else None)
             if key not in self._known:
-                self._round("diagonal", 0, None, 0)
-        return np.asarray(self._known[key])
+                self._round("diagonal", 0, None)
+        before, after = self._known[key]
+        return float(before), float(after)
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        return self._local.penalty_slopes(x)
+        return np.asarray(self._local.penalty_slopes(x))
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        return self._local.penalty_curvatures(x)
+        return np.asarray(self._local.penalty_curvatures(x))
 
     def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many.
 
         Every block takes its share of the rows, by the same rule as if it were all there is.
         """
-        known = self._known.get(("matrix", self._raised))
+        key = ("matrix", self._raised)
+        kept = known = self._known.get(key)
         if known is None or known[0] != rows or known[1] != _state(random):
-            self._pool.second_round = True
             coming = self._coming_random()
             of_this_epoch = coming is not None and _state(coming) == _state(random)
-            self._round("dense", rows, random, self._expected[2] if of_this_epoch else 0)
-            known = self._known["matrix", self._raised]
+            here = None
+            if of_this_epoch:
+                self._pool.second_round = True
+                here = self._rows_of_all_steps(random, self._expected[2])
+            self._round("dense", rows, random, here)
+            known = self._known[key]
+            if not of_this_epoch and kept is not None:  # a look aside: what the coming epoch will ask for stays
+                self._known[key] = kept
         random.random(sample_pieces(self.n_rows))  # as many as the same sample takes in memory
         return known[2].copy(), known[3]
 
     def product(self, v: Vector) -> Vector:
-        """Mean Hessian of the losses, all rows, times v: one round."""
+        """Mean Hessian of the losses, all rows, times v, or times each row of a matrix: one round."""
         order = Order(self.problem.formulas, self._x, product=v, raised=self._raised)
         return np.asarray(self.problem.send(order).sums()["product"] / self.problem.n_samples)
 
+    def subspace(self, gradient: Vector, norm: Any, earlier: Matrix | None) -> Subspace:
+        """The model of f within a few directions: one round."""
+        diagonal, penalty = self.diagonal(), self.penalty_curvatures(self._x)
+        sampled = self._pool.sample.at(self._x, self._raised)
+        return build_subspace(gradient, norm, earlier, sampled, diagonal, penalty, self.product)
+
     def diagonal(self) -> Vector:
-        """Diagonal of the mean Hessian of the losses."""
-        key = ("diagonal", self._raised)
+        """Diagonal of the mean Hessian of the losses.
+
+        Where the curvatures are raised only after the round at this point, by how much is what the sample says.
+        """
+        key, plain = ("diagonal", self._raised), self._known.get(("diagonal", False))
+        if key not in self._known and plain is not None:
+            raised = self._pool.sample.at(self._x, True).diagonal()
+            self._known[key] = plain + np.maximum(raised - self._pool.sample.at(self._x, False).diagonal(), 0.0)
         if key not in self._known:
-            self._round("diagonal", 0, None, 0)
+            self._round("diagonal", 0, None)
         return np.asarray(self._known[key]).copy()
 
     # -------------------------------------------------------------------------------------------------- inner steps
@@ -296,6 +364,15 @@ def _mean_change(view: CurvatureView, x: Vector, numbers: Indices) -> Vector:
     """Mean change of the gradients on single rows."""
     doubled = np.concatenate([numbers, numbers])
     return view.changes_on(x, doubled, 1)[0]
+
+
+def _epoch_record(epoch: tuple[int, int] | None) -> dict[str, int]:
+    """Seed and epoch, for a checkpoint."""
+    return {} if epoch is None else {"seed": epoch[0], "epoch": epoch[1]}
+
+
+def _epoch_of(record: dict[str, Any]) -> tuple[int, int] | None:
+    return (int(record["seed"]), int(record["epoch"])) if "seed" in record else None
 
 
 def _state(random: np.random.Generator) -> str:

@@ -21,7 +21,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 import scipy.sparse
@@ -92,6 +92,28 @@ def read_libsvm(
     with _Source(path) as source:
         reader = _Reader(source, n_features, bool(zero_based), kind, bool(two_classes), limit)
         return reader.read()
+
+
+class ByteSource(Protocol):
+    """Where the reader has its bytes from: a whole file, or the lines of a part of one."""
+
+    path: str
+
+    def read_into(self, room: memoryview, lines: int) -> int:
+        """Fill some of the room, ``lines`` lines having been read before; 0 at the end."""
+
+    def share_read(self) -> float:
+        """Which part has been read, from 0 to 1."""
+
+
+def read_source(
+    source: ByteSource, *, n_features: int | None, zero_based: bool, dtype: np.dtype[Any]
+) -> tuple[Any, NDArray[np.float64]]:
+    """Rows and labels of whole lines from any source of bytes; arguments as for `read_libsvm`, and checked already.
+
+    The lines that a `DataFileError` names are counted from the source's beginning.
+    """
+    return _Reader(source, n_features, zero_based, dtype, False, _MAX_LINE_BYTES).read()
 
 
 def float_type(dtype: DTypeLike) -> np.dtype[Any]:
@@ -183,7 +205,7 @@ class _Reader:
 
     def __init__(
         self,
-        source: _Source,
+        source: ByteSource,
         n_features: int | None,
         zero_based: bool,
         dtype: np.dtype[Any],

@@ -108,10 +108,15 @@ class Keeper:
         self._said = False
         checkpoint.remove_leftovers(path)
 
-    def take(self, run: Any, best: Any, test: Any) -> None:
-        """Remember an epoch's end, and write it if it is time."""
+    def take(self, run: Any, best: Any, test: Any, final: tuple[Status, str] | None = None) -> None:
+        """Remember an epoch's end, and write it if it is time.
+
+        ``final`` says why the run has ended, where it has: whatever happens before `finish`, it is not continued then.
+        """
         try:
             self._snapshot = _snapshot(run, best, test)
+            if final is not None:
+                self._snapshot |= {"status": final[0].name, "message": final[0].sentence(final[1])}
         except MemoryError as error:
             self._fails(error)
             return

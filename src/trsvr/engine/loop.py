@@ -169,7 +169,7 @@ class _Run:
             value=best.value,
             gradient=best.gradient.copy(),
             status=status,
-            message=f"{status.value} ({detail})" if detail else status.value,
+            message=status.sentence(detail),
             epochs=self.epoch,
             gradient_evaluations=self.gradient_evaluations,
             passes=self.gradient_evaluations / self.problem.n_samples,
@@ -586,7 +586,7 @@ class _Loop:
 
     def _keep(self) -> None:
         if self.keeper is not None:
-            self.keeper.take(self.work, self.best, self.plan.test)
+            self.keeper.take(self.work, self.best, self.plan.test, self.final)
 
     def _next_epoch(self) -> EpochReport:
         """Epochs up to the next one that is looked at, and the full gradient there."""

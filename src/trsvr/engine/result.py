@@ -56,6 +56,10 @@ class Status(enum.Enum):
         """Whether the answer is what was asked for."""
         return self in (Status.CONVERGED, Status.ROUNDING_FLOOR)
 
+    def sentence(self, detail: str = "") -> str:
+        """The sentence, with what is known beyond it."""
+        return f"{self.value} ({detail})" if detail else self.value
+
 
 @dataclass(frozen=True)
 class Result:

@@ -1,16 +1,14 @@
-"""One job, run and written down: this is what a worker process does."""
+"""One job, run and put into the bytes of its file: this is what a worker does. The caller writes the file."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trsvr.datasets.libsvm import written_beside
 from trsvr.engine import Result, minimize
 from trsvr.experiments.jobs import Job
 from trsvr.experiments.references import polish
@@ -53,17 +51,17 @@ def start_of(job: Job, size: int) -> Any:
     return np.random.default_rng(job.seed).standard_normal(size) if job.start == "normal" else None
 
 
-def run_job(job: Job, folder: Path, threads: int | None) -> float:
-    """Run a job and write its file; returns the seconds it took.
+def run_job(job: Job, threads: int | None) -> tuple[bytes, float]:
+    """Run a job; returns the content of its Parquet file and the seconds it took.
 
     Parameters
     ----------
     job : Job
-    folder : path
-        Where ``<identity>.parquet`` is written.
     threads : int or None
         For full passes; results do not depend on it.
     """
+    if job.subject.identity() != job.problem_id:
+        raise ValueError(f"{job.subject.data}: its data here are not those that the study was planned with")
     begun = time.perf_counter()
     problem = job.subject.problem()
     solver = BY_NAME[job.solver](**json.loads(job.settings))
@@ -84,11 +82,11 @@ def run_job(job: Job, folder: Path, threads: int | None) -> float:
         # Which basin has it come to? The one that a descent from here ends in.
         basin = polish(problem, result.x, threads).value
     seconds = time.perf_counter() - begun
-    _write(job, result, basin, seconds, folder / f"{job.identity}.parquet")
-    return seconds
+    return _packed(job, result, basin, seconds), seconds
 
 
-def _write(job: Job, result: Result, basin: float, seconds: float, path: Path) -> None:
+def _packed(job: Job, result: Result, basin: float, seconds: float) -> bytes:
+    """The trace as a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -118,6 +116,7 @@ def _write(job: Job, result: Result, basin: float, seconds: float, path: Path) -
     }
     full = {name: value if isinstance(value, list) else [value] * len(rows) for name, value in columns.items()}
     table = pa.table(full).replace_schema_metadata({"trsvr.job": json.dumps(job.facts(), sort_keys=True)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_beside(path) as beside:
-        pq.write_table(table, beside)
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out)
+    packed: bytes = out.getvalue().to_pybytes()
+    return packed

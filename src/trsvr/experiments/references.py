@@ -88,7 +88,28 @@ def scipy_value(X: Any, y: Vector, l2: float, gamma: float, a: float) -> tuple[f
 
 
 def measure(subject: Subject, folder: Path, threads: int | None = None) -> dict[str, Any]:
-    """f* and the constants of a problem, from the folder's file where they are known, else computed and stored there.
+    """F* and the constants of a problem: from the folder's file where they are known, else computed and stored."""
+    facts = find(subject, known_in(folder), threads)
+    store(facts, folder)
+    return facts
+
+
+def known_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the folder has, by the hash of the problem."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+
+
+def store(facts: dict[str, Any], folder: Path) -> None:
+    """Write the facts of a problem into the folder, unless it has them."""
+    path = folder / f"{facts['problem']}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_beside(path) as beside:
+            beside.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def find(subject: Subject, known: dict[str, dict[str, Any]], threads: int | None = None) -> dict[str, Any]:
+    """F* and the constants of a problem, computed unless they are known.
 
     Returns
     -------
@@ -97,10 +118,8 @@ def measure(subject: Subject, folder: Path, threads: int | None = None) -> dict[
         hash), rows, columns, nonzeros, smoothness (L), component_smoothness (L_max), and what is known of the data.
     """
     identity = subject.identity()
-    path = folder / f"{identity}.json"
-    if path.exists():
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return kept
+    if identity in known:
+        return known[identity]
     data, problem, goal = subject.dataset(), subject.problem(), subject.objective
     gamma = goal.strength(data.n_features)
     radius = natural_radius(problem)
@@ -133,7 +152,4 @@ def measure(subject: Subject, folder: Path, threads: int | None = None) -> dict[
             "scipy_value": other,
             "relative_difference": abs(own - other) / abs(own),
         }
-    folder.mkdir(parents=True, exist_ok=True)
-    with written_beside(path) as beside:
-        Path(beside).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
     return facts

@@ -1,4 +1,6 @@
-"""Jobs in worker processes. What is finished is on disk, so a run that was killed goes on where it stopped.
+"""Jobs on workers: processes of this machine, or a cluster. What they compute comes back and is written here.
+
+What is finished is on disk, so a run that was killed goes on where it stopped.
 
 The folder of a run::
 
@@ -86,27 +88,32 @@ def _leave_with_parent() -> None:
 class _RunJob:
     """What a worker does with a job; picklable."""
 
-    folder: Path
     threads: int
 
-    def __call__(self, job: Job) -> float:
+    def __call__(self, job: Job) -> tuple[bytes, float]:
         with _threads.limit(self.threads):
-            return run_job(job, self.folder, self.threads)
+            return run_job(job, self.threads)
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """What a worker does with a problem; picklable. A missing data set is an answer, not an accident."""
+    """What a worker does with a problem; picklable. A missing data set is an answer, not an accident.
 
-    folder: Path
+    A file of the user's own that is missing is one where the worker may be on another machine than the file.
+    """
+
+    known: dict[str, dict[str, Any]]
     threads: int
+    elsewhere: bool
 
     def __call__(self, subject: Subject) -> dict[str, Any]:
         try:
             with _threads.limit(self.threads):
-                return references.measure(subject, self.folder, self.threads)
-        except DataNotFoundError as error:
-            return {"missing": str(error)}
+                return references.find(subject, self.known, self.threads)
+        except FileNotFoundError as error:
+            if self.elsewhere or isinstance(error, DataNotFoundError):
+                return {"missing": str(error)}
+            raise
 
 
 # ------------------------------------------------------------------------------------------------------------- a run
@@ -171,26 +178,32 @@ class Runner:
         How many jobs the mapper runs at the same time, for the estimate of the remaining time and the threads of each.
     report : callable
         Is told about progress.
+    ship : callable, optional
+        For workers on other machines: sends them the data of a problem that they have not found themselves.
     """
 
     folder: Path
     mapper: Mapper = one_by_one
     workers: int = 1
     report: Report = lambda done, total, left, note: None
+    ship: Callable[[Subject], None] | None = None
 
     @property
     def threads(self) -> int:
         """Threads of each job."""
-        return max(1, _threads.available() // self.workers)
+        return 1 if self.ship is not None else max(1, _threads.available() // self.workers)
 
     def plan(self, studies: Sequence[Study]) -> list[Plan]:
         """Load the problems, find their smallest values, and list the jobs."""
         wanted = {study.name: [Subject.of(p, study.objective) for p in study.problems] for study in studies}
         subjects = list(dict.fromkeys(subject for found in wanted.values() for subject in found))
         found: dict[Subject, dict[str, Any]] = {}
-        for subject, facts in self.mapper(_Measure(self.folder / "references", self.threads), subjects):
-            found[subject] = facts
-            self.report(len(found), len(subjects), None, "data and smallest values")
+        self._measure(subjects, found, len(subjects))
+        if self.ship is not None:
+            here = [subject for subject, facts in found.items() if "missing" in facts and _is_here(subject)]
+            for subject in here:
+                self.ship(subject)
+            self._measure(here, found, len(subjects))
         plans = []
         for study in studies:
             plan = Plan(study)
@@ -202,24 +215,45 @@ class Runner:
             plans.append(plan)
         return plans
 
+    def _measure(self, subjects: Sequence[Subject], found: dict[Subject, dict[str, Any]], total: int) -> None:
+        folder = self.folder / "references"
+        work = _Measure(references.known_in(folder), self.threads, self.ship is not None)
+        for subject, facts in self.mapper(work, subjects):
+            found[subject] = facts
+            if "missing" not in facts:
+                references.store(facts, folder)
+            self.report(len(found), total, None, "data and smallest values")
+
     def run(self, jobs: Sequence[Job]) -> int:
         """Run those of the jobs whose results are not there yet; returns how many that were."""
         results = self.folder / "results"
         unique = list({job.identity: job for job in jobs}.values())
         waiting = [job for job in unique if not (results / f"{job.identity}.parquet").exists()]
         clock = _Clock(unique, waiting, self.workers)
-        work = _RunJob(results, self.threads)
+        work = _RunJob(self.threads)
+        results.mkdir(parents=True, exist_ok=True)
         done = len(unique) - len(waiting)
         self.report(done, len(unique), None, "")
         for mapper, some in (
             (one_by_one, [job for job in waiting if job.timed]),
             (self.mapper, [job for job in waiting if not job.timed]),
         ):
-            for job, seconds in mapper(work, some):
+            for job, (content, seconds) in mapper(work, some):
+                with written_beside(results / f"{job.identity}.parquet") as beside:
+                    beside.write_bytes(content)
                 done += 1
                 clock.finished(job, seconds)
                 self.report(done, len(unique), clock.remaining(), f"{job.subject.data} {job.name}")
         return len(waiting)
+
+
+def _is_here(subject: Subject) -> bool:
+    """Whether this process finds the data; a file of the user's own that it does not find is an error."""
+    try:
+        subject.dataset()
+    except DataNotFoundError:
+        return False
+    return True
 
 
 class _Clock:

@@ -21,6 +21,8 @@ from trsvr.problems import LinearModel
 
 # Problems that a process keeps: jobs come ordered by problem, and the large sets are memory maps.
 _KEPT = 3
+# Data that was sent here.
+_PROVIDED: dict[tuple[str, str, str, int | None, str | None], Dataset] = {}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,15 @@ class Subject:
 
     def dataset(self) -> Dataset:
         """The rows, kept by this process."""
-        return _dataset(self.data, self.preprocess, self.parameters, self.rows, self.file)
+        return _PROVIDED[self._place] if self._place in _PROVIDED else _dataset(*self._place)
+
+    def provide(self, data: Dataset) -> None:
+        """Take the rows from elsewhere: this process need not find them."""
+        _PROVIDED.setdefault(self._place, data)
+
+    @property
+    def _place(self) -> tuple[str, str, str, int | None, str | None]:
+        return self.data, self.preprocess, self.parameters, self.rows, self.file
 
     def problem(self) -> LinearModel:
         """The finite sum, kept by this process."""

@@ -194,7 +194,7 @@ class DenseSubproblem:
             unit[j] = 1.0
             hessian.product(unit, 1.0, matrix[j])
         values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-        step, inside = _more_sorensen(values, vectors.T @ gradient, norm, radius)
+        step, inside = minimizer_in_eigenbasis(values, vectors.T @ gradient, norm, radius)
         work.step[:] = vectors @ step
         work.residual[:] = gradient + matrix.T @ work.step
         if inside:
@@ -202,8 +202,11 @@ class DenseSubproblem:
         return (_NEGATIVE_CURVATURE if values[0] < 0.0 else _BOUNDARY), d
 
 
-def _more_sorensen(values: Vector, g: Vector, norm: float, radius: float) -> tuple[Vector, bool]:
-    """The minimiser in the basis of the eigenvectors, and whether it lies inside the region."""
+def minimizer_in_eigenbasis(values: Vector, g: Vector, norm: float, radius: float) -> tuple[Vector, bool]:
+    """The minimiser over the region in the basis of the eigenvectors, and whether it lies inside (Moré & Sorensen).
+
+    ``values`` ascend, ``g`` is the gradient in that basis, ``norm`` its length.
+    """
     if norm == 0.0 and values[0] >= 0.0:
         return np.zeros_like(g), True
     if values[0] > 0.0:

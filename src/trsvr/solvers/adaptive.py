@@ -122,9 +122,10 @@ class _Work:
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
+    left: float = 0.0  # what the last step has left of the model's decrease, where it was made in a subspace
 
     # Built anew by every outer iteration; all other fields are recorded in checkpoints.
-    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model")
+    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model", "left")
 
     def record(self) -> dict[str, Any]:
         """What a later process needs to go on."""
@@ -200,6 +201,8 @@ class AdaptiveTRSVR:
             )
         if self.norm == "dense":
             d, outputs = _shape(problem)
+            if outputs > 1 and _is_elsewhere(problem):
+                raise ValueError("norm 'dense' with several outputs needs the rows in memory; 'diagonal' does not")
             size = 10 * 8 * outputs * d * d
             _check.fits_in_memory(
                 size, f"norm 'dense' with {problem.n_parameters} parameters", "'diagonal' needs no matrix"
@@ -210,7 +213,8 @@ class AdaptiveTRSVR:
             return self.norm
         if not _has_view(problem):
             return "identity"
-        return "dense" if _matrix_pays(problem) else "diagonal"
+        several_elsewhere = _shape(problem)[1] > 1 and _is_elsewhere(problem)
+        return "dense" if _matrix_pays(problem) and not several_elsewhere else "diagonal"
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first outer iteration."""
@@ -285,10 +289,10 @@ class AdaptiveTRSVR:
             "value": state.value,
             "gradient": gradient,
             "decrease": 0.5 * size * size,
-            "predicted": taken.predicted(gradient),
+            "predicted": taken.predicted(gradient) + work.left,
             "length": taken.length / size if size > 0.0 else 0.0,
             "inside": taken.exit == Exit.TOLERANCE,
-            "foretold": gradient + taken.product if work.exact else None,
+            "foretold": gradient + taken.product if work.exact and not _is_elsewhere(problem) else None,
         }
         if work.escape is None and not work.exact:
             self._inner_loop(problem, state, reference, gradient, report, random)
@@ -305,7 +309,7 @@ class AdaptiveTRSVR:
         view = work.here
         kind = self._kind(problem)
         if kind == "identity":
-            work.norm = _with_pairs(IdentityNorm(), work)
+            work.norm = IdentityNorm() if _is_elsewhere(problem) else _with_pairs(IdentityNorm(), work)
             work.model, work.exact = _full_product(problem, state), True
             report.curvature_rows = problem.n_samples
             return
@@ -331,7 +335,7 @@ class AdaptiveTRSVR:
                 self._sketch(problem, state, report, random, anew)
             if work.values is not None:
                 work.norm = NystromNorm(work.norm.diagonal, work.values, work.vectors)
-            elif _directions_pay(problem, _PAIRS):
+            elif _directions_pay(problem, _PAIRS) and not _is_elsewhere(problem):
                 work.norm = _with_pairs(work.norm, work)
             work.exact = True
         else:
@@ -381,6 +385,8 @@ class AdaptiveTRSVR:
     def _step(self, problem: FiniteSum, state: State, gradient: Vector, size: float, report: EpochReport) -> NormedStep:
         """One trust-region step along ``gradient``, of P⁻¹-norm ``size``."""
         work: _Work = state.work
+        if work.exact and hasattr(work.here, "subspace"):
+            return self._step_in_subspace(problem, state, gradient, size, report)
         radius = state.scalars["alpha"] * size
         pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and _directions_pay(problem, _PAIRS) else None
         tolerance = state.scalars["cg_tolerance"] if work.exact else _CG_TOLERANCE
@@ -397,6 +403,26 @@ class AdaptiveTRSVR:
         if work.exact:
             report.hessian_products += taken.products
             report.gradient_evaluations += taken.products * problem.n_samples
+        return taken
+
+    @staticmethod
+    def _step_in_subspace(
+        problem: FiniteSum, state: State, gradient: Vector, size: float, report: EpochReport
+    ) -> NormedStep:
+        """The same where every product with the Hessian is a round of messages: one round for a few directions."""
+        work: _Work = state.work
+        space = work.here.subspace(gradient, work.norm, work.directions)
+        taken: NormedStep = space.step(state.scalars["alpha"] * size)
+        if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == _UNBOUNDED:
+            state.scalars["alpha"] = report.alpha = 1.0
+            taken = space.step(size)
+        state.x += taken.step
+        report.steps += 1
+        work.left = space.left(taken)
+        if dot(taken.step, taken.product) > 0.0:
+            work.remember([(taken.step, taken.product)])
+        report.hessian_products += taken.products
+        report.gradient_evaluations += taken.products * problem.n_samples + space.sampled
         return taken
 
     def _inner_loop(
@@ -553,8 +579,6 @@ def _is_elsewhere(problem: Any) -> bool:
 
 
 def _has_view(problem: Any) -> bool:
-    if _is_elsewhere(problem):
-        return hasattr(problem, "curvature_view") and problem.n_outputs == 1
     return hasattr(problem, "curvature_view") or isinstance(problem, LinearModel)
 
 

@@ -1,0 +1,257 @@
+"""A trust-region step with one round, where products with the Hessian are rounds and there is no matrix of it.
+
+Conjugate gradients ask for one product after the other, each of which depends on the one before: they cannot be had in
+one round. So they run here, on a model of the Hessian H made of rows that have come here to stay,
+
+    H̃ = (1/m) Σ_{i ∈ sample} ∇²loss_i + diag(max(D − D_sample, 0)) + ∇²r,
+
+with the exact diagonal D, which the blocks have sent with the gradient: a column that the sample hardly has keeps its
+curvature. What they find is not the step but a small space for it: the directions of iterations 1, 2, 3–4, 5–8, … , so
+that every one of the iterates 1, 2, 4, 8, … lies in it, and the last few steps. One round brings the products of H
+itself with a basis B of that space, and the step minimises gᵀp + ½ pᵀHp over p = Bᵀc, ‖p‖_P ≤ radius, exactly.
+
+A poor sample makes the space poor and never the step wrong. On a quadratic the best point in the span of H̃⁻¹g and the
+last step is that of conjugate gradients with the preconditioner H̃; this space has both, and more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trsvr._vectors import Vector
+from trsvr.dask.rows import Here
+from trsvr.engine.draws import generator
+from trsvr.parts.subproblems import Exit, NormedStep, minimizer_in_eigenbasis, preconditioned_cg
+from trsvr.problems.curvature import CurvatureView
+from trsvr.problems.linear import LinearModel
+from trsvr.problems.margins import Indices
+from trsvr.problems.output_curvature import OutputView
+
+if TYPE_CHECKING:
+    from trsvr.dask.model import LinearModel as DaskModel
+
+Matrix = NDArray[np.float64]
+Product = Callable[[Vector], Vector]
+
+# Conjugate gradients on the sample: their products cost no round.
+_MOST_PRODUCTS = 64
+_TOLERANCE = 0.01
+_EARLIER_STEPS = 3
+# A direction of which less than this part is new adds nothing but rounding.
+_NEW_PART = 1e-8
+# The sample is at most this part of all rows.
+_SAMPLE_PART = 4
+
+
+def view_of(problem: LinearModel) -> CurvatureView | OutputView:
+    """What rows in this process's memory know of their curvature."""
+    return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
+
+
+class Sample:
+    """Rows that have come here to stay; a slice more of them with every full gradient, until they are enough."""
+
+    def __init__(self, model: DaskModel) -> None:
+        self._model = model
+        self._slices: list[tuple[int, int, int, Here]] = []  # seed, epoch, size
+        self._views: list[CurvatureView | OutputView] = []
+
+    def next_slice(self, coming: tuple[int, int] | None) -> Here | None:
+        """The rows that should come with the full gradient before this epoch; None where there are enough."""
+        seed, epoch = coming or (0, 0)
+        if epoch == 0:  # a run begins
+            self._slices, self._views = [], []
+        if any(known[:2] == (seed, epoch) for known in self._slices):
+            return None
+        model = self._model
+        held = sum(size for _, _, size, _ in self._slices)
+        size = min(model.rows_worth, min(model.rows_at_once, model.n_samples // _SAMPLE_PART) - held)
+        return self._add(seed, epoch, size) if size > 0 else None
+
+    def _add(self, seed: int, epoch: int, size: int) -> Here:
+        here = Here(self._model, _spread(self._model.n_samples, size, generator(seed, epoch)))
+        self._slices.append((seed, epoch, size, here))
+        return here
+
+    def at(self, x: Vector, raised: bool) -> SampledHessian:
+        """Their curvatures at x; waits for rows that are on their way."""
+        for *_, here in self._slices[len(self._views) :]:
+            self._views.append(view_of(here.problem()))
+        for view in self._views:
+            view.evaluate(x)
+            if raised:
+                view.be_cautious()
+        return SampledHessian(self._views, x.size)
+
+    def record(self) -> dict[str, Any]:
+        """Which rows are here, for a checkpoint."""
+        if not self._slices:
+            return {}
+        return {
+            "seed": self._slices[0][0],
+            "epochs": np.array([epoch for _, epoch, *_ in self._slices]),
+            "sizes": np.array([size for _, _, size, _ in self._slices]),
+        }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """The same rows again; they are sent for when they are needed."""
+        self._slices, self._views = [], []
+        if record:
+            for epoch, size in zip(record["epochs"].tolist(), record["sizes"].tolist(), strict=True):
+                if not 0 < size <= self._model.n_samples:
+                    raise ValueError(f"a sample must have 1 … {self._model.n_samples} rows, got {size}")
+                self._add(int(record["seed"]), epoch, size)
+
+
+def _spread(n: int, size: int, random: np.random.Generator) -> Indices:
+    """One random row of each of ``size`` equal parts of n rows: in order, and all equally likely."""
+    places = (np.arange(size) + random.random(size)) * (n / size)
+    return np.minimum(places.astype(np.int64), n - 1)
+
+
+class SampledHessian:
+    """Mean Hessian of the sample's losses at one point; zero where there is no sample."""
+
+    def __init__(self, views: list[CurvatureView | OutputView], d: int) -> None:
+        self._views, self._d = views, d
+        self.n_rows = sum(view.problem.n_samples for view in views)
+
+    def product(self, v: Vector) -> Vector:
+        """Times v."""
+        return self._mean(lambda view: view.product(v))
+
+    def diagonal(self) -> Vector:
+        """Its diagonal."""
+        return self._mean(lambda view: view.diagonal())
+
+    def _mean(self, part: Callable[[Any], Vector]) -> Vector:
+        out = np.zeros(self._d)
+        for view in self._views:
+            out += view.problem.n_samples / self.n_rows * part(view)
+        return out
+
+
+class Subspace:
+    """The model of f within a few directions, exactly.
+
+    Parameters
+    ----------
+    gradient : array
+    basis : matrix
+        Its rows are orthonormal in the norm P.
+    images : matrix
+        Their products with the whole Hessian.
+    solve : callable
+        v ↦ about ½ vᵀH⁻¹v, and the rows of the sample that this has looked at.
+    sampled : int
+        Rows of the sample that have been looked at, once for every product.
+    """
+
+    def __init__(
+        self,
+        gradient: Vector,
+        basis: Matrix,
+        images: Matrix,
+        solve: Callable[[Vector], tuple[float, int]],
+        sampled: int,
+    ) -> None:
+        self.gradient, self.basis, self.images, self._solve, self.sampled = gradient, basis, images, solve, sampled
+        inner = basis @ images.T
+        self._values, self._vectors = np.linalg.eigh(0.5 * (inner + inner.T))
+        self._slopes = self._vectors.T @ (basis @ gradient)
+
+    def step(self, radius: float) -> NormedStep:
+        """The minimiser of the model over ‖p‖_P ≤ radius."""
+        if not len(self.basis):
+            nothing = np.zeros_like(self.gradient)
+            return NormedStep(nothing, nothing, 0.0, Exit.TOLERANCE, 0)
+        size = float(np.linalg.norm(self._slopes))
+        found, inside = minimizer_in_eigenbasis(self._values, self._slopes, size, radius)
+        chosen = self._vectors @ found
+        bends_down = self._values[0] < 0.0
+        why = Exit.TOLERANCE if inside else Exit.NEGATIVE_CURVATURE if bends_down else Exit.BOUNDARY
+        return NormedStep(chosen @ self.basis, chosen @ self.images, float(np.linalg.norm(found)), why, len(self.basis))
+
+    def left(self, taken: NormedStep) -> float:
+        """How much further the model falls outside the space, as far as the sample can tell."""
+        more, rows = self._solve(self.gradient + taken.product)
+        self.sampled += rows
+        return more
+
+
+def build_subspace(
+    gradient: Vector,
+    norm: Any,
+    earlier: Matrix | None,
+    sampled: SampledHessian,
+    diagonal: Vector,
+    penalty: Vector,
+    products: Callable[[Matrix], Matrix],
+) -> Subspace:
+    """Directions from the sample, their true products in one round, and the model within them.
+
+    Parameters
+    ----------
+    gradient : array
+    norm
+        P: the identity or a diagonal.
+    earlier : matrix or None
+        Earlier steps, the newest last.
+    sampled : SampledHessian
+    diagonal : array
+        Of the mean Hessian of the losses, all rows.
+    penalty : array
+        Diagonal of the penalty's Hessian.
+    products : callable
+        Products of the mean Hessian of the losses, all rows, with the rows of a matrix.
+    """
+    lack = np.maximum(diagonal - sampled.diagonal(), 0.0)
+
+    def model(v: Vector) -> Vector:
+        return sampled.product(v) + (lack + penalty) * v
+
+    def solve(v: Vector) -> tuple[float, int]:
+        found = preconditioned_cg(model, norm, v, math.inf, 10 * _TOLERANCE, _MOST_PRODUCTS)
+        falls = found.predicted(v) if found.exit is not Exit.NEGATIVE_CURVATURE else 0.0
+        return max(falls, 0.0), found.products * sampled.n_rows
+
+    directions, count = _directions(model, norm, gradient)
+    if earlier is not None:
+        directions += list(earlier[-_EARLIER_STEPS:])
+    basis = _orthonormal(directions, getattr(norm, "diagonal", np.ones_like(gradient)))
+    images = products(basis) + penalty * basis if len(basis) else basis
+    return Subspace(gradient, basis, images, solve, count * sampled.n_rows)
+
+
+def _directions(model: Product, norm: Any, gradient: Vector) -> tuple[list[Vector], int]:
+    """What conjugate gradients add to their iterate in iterations 1, 2, 3–4, 5–8, …; and how many there were."""
+    pairs: list[tuple[Vector, Vector]] = []
+    found = preconditioned_cg(model, norm, gradient, math.inf, _TOLERANCE, _MOST_PRODUCTS, pairs)
+    groups: list[Vector] = []
+    for number, (direction, image) in enumerate(pairs):
+        move = -(direction @ gradient) / (direction @ image) * direction
+        if number & (number - 1):  # not the first of its group
+            groups[-1] = groups[-1] + move
+        else:
+            groups.append(move)
+    if found.exit is Exit.NEGATIVE_CURVATURE:
+        groups.append(found.step)
+    return groups, found.products
+
+
+def _orthonormal(directions: list[Vector], metric: Vector) -> Matrix:
+    """Rows that span the directions, orthonormal in the norm P = diag(metric)."""
+    root = np.sqrt(metric)
+    scaled = [root * direction for direction in directions]
+    lengths = [float(np.linalg.norm(one)) for one in scaled]
+    usable = [one / length for one, length in zip(scaled, lengths, strict=True) if 0.0 < length < math.inf]
+    if not usable:
+        return np.empty((0, metric.size))
+    Q, R = np.linalg.qr(np.array(usable).T)
+    new = np.abs(np.diagonal(R)) > _NEW_PART
+    return np.ascontiguousarray(Q[:, new].T / root)

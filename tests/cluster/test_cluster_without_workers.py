@@ -1,0 +1,23 @@
+"""A cluster that has lost its workers: the last test of this folder, because the one of ``single`` leaves."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from small import classification, cut
+
+import trsvr
+import trsvr.dask
+
+
+def test_no_worker_is_there_any_more(single):
+    X, y = classification(300, 7)
+    problem = trsvr.dask.LinearModel(cut(X, [100, 200]), cut(y, [100, 200]), client=single, patience=1.0)
+    single.cluster.scale(0)
+    deadline = time.monotonic() + 20
+    while single.nthreads() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    with pytest.raises(trsvr.problems.DataLostError, match=r"no worker has been there for 1 s"):
+        problem.value_and_gradient(np.zeros(7))
