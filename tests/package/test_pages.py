@@ -81,6 +81,8 @@ def shell(text):
         ("pip install something", "not ours"),
         ("python benchmarks/nothing.py", "no script"),
         ("python benchmarks/adaptive.py --nothing", "--nothing"),
+        ("python -m benchmarks.nothing", "no script"),
+        ("python -m benchmarks.adaptive --nothing", "--nothing"),
         ("trsvr data list | head", "pipes"),
         ("rm -rf /", "nobody checks"),
         ("trsvr solve 'data.svm", "not a command"),
