@@ -33,7 +33,7 @@ def test_the_blocks_of_a_page_run_in_order(page, tmp_path):
         env={**os.environ, "PYTHONWARNINGS": "error", "MPLBACKEND": "Agg", "TRSVR_QUIET": "1", "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,  # the first run compiles, on a machine that may be busy
         check=False,
     )
     print(done.stdout)
