@@ -218,6 +218,10 @@ def _check_pip(place: str, arguments: list[str]) -> None:
 
 def _check_python(place: str, arguments: list[str]) -> None:
     """A script of ours, which must be there and know the options."""
+    if arguments[:1] == ["-m"] and arguments[1:]:  # python -m benchmarks.peers
+        module = ROOT.joinpath(*arguments[1].split("."))
+        script = module / "__main__.py" if module.is_dir() else module.with_suffix(".py")
+        arguments = [script.relative_to(ROOT).as_posix(), *arguments[2:]]
     if not arguments or not arguments[0].endswith(".py"):
         raise PageError(f"{place}: python {shlex.join(arguments)}: <!-- not run: reason -->")
     script = ROOT / arguments[0]

@@ -67,6 +67,6 @@ def run_in(python: Path, *arguments: object, folder: Path, **environment: str) -
         env={**kept, "TRSVR_QUIET": "1", "MPLBACKEND": "Agg", "NO_COLOR": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,  # everything is compiled anew there
         check=False,
     )

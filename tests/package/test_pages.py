@@ -33,7 +33,7 @@ def test_the_blocks_of_a_page_run_in_order(page, tmp_path):
         env={**os.environ, "PYTHONWARNINGS": "error", "MPLBACKEND": "Agg", "TRSVR_QUIET": "1", "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,  # the first run compiles, on a machine that may be busy
         check=False,
     )
     print(done.stdout)
@@ -81,6 +81,8 @@ def shell(text):
         ("pip install something", "not ours"),
         ("python benchmarks/nothing.py", "no script"),
         ("python benchmarks/adaptive.py --nothing", "--nothing"),
+        ("python -m benchmarks.nothing", "no script"),
+        ("python -m benchmarks.adaptive --nothing", "--nothing"),
         ("trsvr data list | head", "pipes"),
         ("rm -rf /", "nobody checks"),
         ("trsvr solve 'data.svm", "not a command"),

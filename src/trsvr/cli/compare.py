@@ -474,11 +474,12 @@ class _Bars:
         self.all = self.progress.add_task("all runs", total=seeds * len(contestants), note="smallest value …")
 
     def __enter__(self) -> Callable[[Contestant | None, float, float], None]:
-        self.progress.start()
+        self.progress.start()  # does nothing where it is disabled
         return self.report
 
     def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+        if not self.progress.disable:  # older versions of rich end even a bar that is not shown with a new line
+            self.progress.stop()
 
     def report(self, contestant: Contestant | None, done: float, gap: float) -> None:
         """Move the bar of a method."""

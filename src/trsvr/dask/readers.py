@@ -73,8 +73,10 @@ def read_zarr(path: Any, X: str = "X", y: str = "y") -> tuple[da.Array, da.Array
     X, y : str
         Names of the arrays.
     """
-    place = os.fspath(path)
-    return da.from_zarr(place, component=X), da.from_zarr(place, component=y)
+    import zarr
+
+    group = zarr.open_group(os.fspath(path), mode="r")  # opened here: dask 2024.8 cannot open Zarr 3 by name
+    return da.from_zarr(group[X]), da.from_zarr(group[y])
 
 
 def read_npy_stack(X: Any, y: Any) -> tuple[da.Array, da.Array]:
