@@ -239,9 +239,7 @@ def truthful(case: Case, result: trsvr.Result) -> None:
     assert abs(result.value - value) <= allowed, f"value {result.value}, truly {value}"
     # And to a gradient: its terms, one by one.
     rounding = 1e3 * EPSILON * np.abs(oracle.component_gradients(x)).max(axis=0, initial=0.0).max(initial=0.0)
-    rounding += (
-        1e3 * EPSILON * np.abs(oracle.A).max(initial=0.0) * sizes
-    )
+    rounding += 1e3 * EPSILON * np.abs(oracle.A).max(initial=0.0) * sizes
     assert np.abs(result.gradient - gradient).max() <= 1e-6 * np.abs(gradient).max() + rounding, "another gradient"
     assert result.value <= oracle.value(start) + 1e-9 * scale, "worse than the start"
     assert len(result.trace) >= 1

@@ -304,6 +304,7 @@ class LinearModel:
 
 
 def as_matrix(rows: Rows, columns: int) -> Any:
+    """The rows as an array, or as SciPy's CSR array; nothing is copied."""
     if isinstance(rows, DenseRows):
         return rows.values
     return scipy.sparse.csr_array(

@@ -4,7 +4,8 @@ One outer iteration at the reference point x̃, with f and the full gradient g̃
 
 1. *Norm.* P ≈ ∇²f(x̃): a matrix from m sampled rows where that costs less than some tens of Hessian products (with
    several outputs a matrix for each), else the Hessian's diagonal, improved by the directions and products of
-   earlier conjugate gradients, or by the largest curvatures where they have taken long. It is built anew only when the curvatures have moved or the last one was of little help.
+   earlier conjugate gradients, or by the largest curvatures where they have taken long. It is built anew only when
+   the curvatures have moved or the last one was of little help.
 2. *First step.* At x = x̃ the variance-reduced gradient is g̃ itself, without a batch: p ≈ argmin g̃ᵀp + ½ pᵀHp over
    ‖p‖_P ≤ α‖g̃‖_{P⁻¹}, by Steihaug's conjugate gradients in the norm P. H is P itself, or the whole Hessian where P is
    no good model of it.
