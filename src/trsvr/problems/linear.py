@@ -304,11 +304,15 @@ class LinearModel:
 
 
 def as_matrix(rows: Rows, columns: int) -> Any:
-    """The rows as an array, or as SciPy's CSR array; nothing is copied."""
+    """The rows as an array, or as SciPy's CSR array; entries and, where they fit, their columns are not copied."""
     if isinstance(rows, DenseRows):
         return rows.values
+    # SciPy wants one type for both, and copies what has another: the pointers are few.
+    small = rows.data.size <= np.iinfo(np.int32).max
+    kind = np.int32 if small and rows.indices.dtype == np.int32 else np.int64
     return scipy.sparse.csr_array(
-        (rows.data, rows.indices.astype(np.int64), rows.indptr), shape=(rows.indptr.size - 1, columns)
+        (rows.data, rows.indices.astype(kind, copy=False), rows.indptr.astype(kind, copy=False)),
+        shape=(rows.indptr.size - 1, columns),
     )
 
 
