@@ -161,7 +161,7 @@ def spoil(work):
     elif dataclasses.is_dataclass(work):
         for name in type(work).rebuilt:
             entry = getattr(work, name)
-            for array in () if entry is None else vars(entry).values():
+            for array in vars(entry).values() if hasattr(entry, "__dict__") else ():
                 spoil(array) if isinstance(array, np.ndarray) else None
 
 

@@ -38,7 +38,7 @@ Scheduler = Annotated[
     str | None,
     typer.Option(
         help="Send the runs to the Dask cluster of this scheduler instead; data sets that its workers do not find in "
-        "their TRSVR_DATA_DIR are sent along. Studies of time run here.",
+        "their TRSVR_DATA_DIR are sent along, and studies of time run here; default: processes of this machine.",
         metavar="ADDRESS",
         show_default=False,
     ),

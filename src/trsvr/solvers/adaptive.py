@@ -75,10 +75,10 @@ _FIRST_BATCH = 16
 _LARGEST_BATCH = 2
 _MOST_INNER_STEPS = 10
 # Conjugate gradients stop at this relative residual: with a dense P as the model one product reaches it. On the whole
-# Hessian they go on until the model is no better than that, but not into the rounding of f.
+# Hessian they go on until the model is no better than that, but not far into the rounding of f.
 _CG_TOLERANCE = 0.1
 _CG_LOOSEST = 0.2
-_CG_ROUNDING = 1e-14
+_CG_ROUNDING = 1e-18
 # The radius after a step that failed, after one that ended at it, and where the model was right all the same: f fell
 # by this part of what the whole Hessian foretold.
 _SHRINK, _GROW, _LEAP = 0.25, 2.0, 4.0
