@@ -46,6 +46,14 @@ def big_stack(folder, size):
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
+def compile_first(folder):
+    """The same on a few rows, by a worker with more memory: compiling takes some, and is done once for all workers."""
+    big_stack(folder, 1)
+    with small_cluster(1) as client:
+        stacks = trsvr.dask.read_npy_stack(folder / "X", folder / "y")
+        trsvr.minimize(trsvr.dask.LinearModel(*stacks, client=client, persist=False), max_epochs=1, tol=None)
+
+
 def solve_out_of_core(client, folder, limit, **options):
     """Solve it with one worker that may use so much memory, and is not killed for using more."""
     before = client.run(os.getpid)
@@ -61,9 +69,12 @@ def solve_out_of_core(client, folder, limit, **options):
 
 def test_three_times_the_memory(tmp_path):
     """The first outer iteration, on a worker that has done nothing else; compared with the same rows in memory."""
-    X, y = big_stack(tmp_path, 3 * LIMIT)
+    for name in ("few", "many"):
+        (tmp_path / name).mkdir()
+    compile_first(tmp_path / "few")
+    X, y = big_stack(tmp_path / "many", 3 * LIMIT)
     with small_cluster(1, memory_limit=LIMIT) as client:
-        result = solve_out_of_core(client, tmp_path, LIMIT, max_epochs=1, tol=None)
+        result = solve_out_of_core(client, tmp_path / "many", LIMIT, max_epochs=1, tol=None)
     assert result.epochs == 1
     value, gradient = trsvr.problems.LinearModel(X, y).value_and_gradient(result.x)
     assert result.value == pytest.approx(value, rel=1e-12)
