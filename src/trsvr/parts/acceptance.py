@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from trsvr._vectors import Vector, dot
 
-_EPSILON = float(np.finfo(float).eps)
-# Values that differ by less than this, relatively, do not say which is smaller.
-_SAME = 8.0
+# Values that differ by less than this, relatively, do not say which is smaller: a small f is a mean of losses at large
+# margins, and has their rounding.
+_SAME = 1e-11
 
 
 class Point(NamedTuple):
@@ -31,7 +29,7 @@ def is_better(before: Point, after: Point) -> bool:
     that is smaller in P⁻¹ is welcome too.
     """
     fell = before.value - after.value
-    if math.isnan(after.value) or abs(fell) <= _SAME * _EPSILON * abs(before.value):
+    if math.isnan(after.value) or abs(fell) <= _SAME * abs(before.value):
         along = dot(before.gradient + after.gradient, after.x - before.x)
         return along < 0.0 or (not math.isnan(after.value) and after.decrease < before.decrease)
     return fell > 0.0
