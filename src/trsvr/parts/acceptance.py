@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from trsvr._vectors import Vector, dot
 
-# Values that differ by less than this, relatively, do not say which is smaller: a small f is a mean of losses at large
-# margins, and has their rounding.
-_SAME = 1e-11
+# Values that differ by less than this, relatively, do not say which is smaller.
+_SAME = 8.0 * float(np.finfo(float).eps)
+# Nor do these where next to nothing is left to gain: a small f is a mean of losses at large margins and has their
+# rounding.
+_SAME_AT_THE_END = 1e-11
+_THE_END = 1e-9
 
 
 class Point(NamedTuple):
@@ -28,8 +33,9 @@ def is_better(before: Point, after: Point) -> bool:
     ½ (∇f + ∇f⁺)ᵀ(x⁺ − x) < 0, which is exact for quadratics and keeps its digits near a minimiser. There a gradient
     that is smaller in P⁻¹ is welcome too.
     """
-    fell = before.value - after.value
-    if math.isnan(after.value) or abs(fell) <= _SAME * abs(before.value):
+    fell, size = before.value - after.value, abs(before.value)
+    same = _SAME_AT_THE_END if before.decrease <= _THE_END * size else _SAME
+    if math.isnan(after.value) or abs(fell) <= same * size:
         along = dot(before.gradient + after.gradient, after.x - before.x)
         return along < 0.0 or (not math.isnan(after.value) and after.decrease < before.decrease)
     return fell > 0.0
