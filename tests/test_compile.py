@@ -213,9 +213,9 @@ def test_a_users_own_loss_defined_again_in_one_process():
 IMPORT = """
 import json, sys, time
 import numpy, scipy, scipy.sparse, numba, numba.extending, llvmlite.binding
-begun = time.perf_counter()
+begun = time.process_time()  # what other processes do is not counted
 import trsvr
-seconds = time.perf_counter() - begun
+seconds = time.process_time() - begun
 unwanted = ["pandas", "sklearn", "torch", "matplotlib", "dask", "typer", "rich", "pooch", "pyarrow"]
 print(json.dumps({"seconds": seconds, "found": [name for name in unwanted if name in sys.modules]}))
 """
@@ -224,4 +224,4 @@ print(json.dumps({"seconds": seconds, "found": [name for name in unwanted if nam
 def test_importing_is_quick_and_pulls_in_no_front_door(copy):
     answers = [copy.run(IMPORT)[0] for _ in range(3)]
     assert answers[0]["found"] == []
-    assert min(answer["seconds"] for answer in answers) < 1.5  # a third of a second by itself, on a quiet machine
+    assert min(answer["seconds"] for answer in answers) < 0.3
