@@ -82,6 +82,19 @@ def test_sparse_rows_intercept_and_weights():
     assert_minimises(logistic(X, y, intercept=True, sample_weight=weights))
 
 
+def test_all_rows_that_count_are_all_rows():
+    """26 rows of weight one among 35, fewer than columns, no penalty: of a P from some of them x became 6e10 long."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((35, 108)), np.where(rng.random(35) < 0.5, 1.0, -1.0)
+    weights = np.ones(35)
+    weights[rng.choice(35, 9, replace=False)] = 0.0
+    rows = weights > 0.0
+    result = trsvr.minimize(LinearModel(X, y, sample_weight=weights), max_epochs=3, tol=0.0)
+    alone = trsvr.minimize(LinearModel(X[rows], y[rows]), max_epochs=3, tol=0.0)
+    np.testing.assert_allclose(result.x, alone.x, rtol=1e-6, atol=1e-8)
+    assert np.abs(result.x).max() < 10.0
+
+
 def test_more_columns_than_a_dense_norm_is_good_for():
     rng = np.random.default_rng(5)
     X = scipy.sparse.random(600, 1500, density=0.02, random_state=5, format="csr")

@@ -261,7 +261,7 @@ class AdaptiveTRSVR:
         The norm, the rows of P, the rows of a batch (0: no inner loop), and whether curvatures are raised.
         """
         n, scalars = problem.n_samples, state.scalars
-        kind, rows, batch = self._kind(problem), int(scalars["curvature_rows"]), int(scalars["batch_size"])
+        kind, rows, batch = self._kind(problem), _rows_of_matrix(problem, state), int(scalars["batch_size"])
         inner = kind == "dense" and rows < n and self.batch_size == "auto" and batch * _LARGEST_BATCH <= n
         return kind, rows, batch if inner else 0, state.work.cautious
 
@@ -373,7 +373,7 @@ class AdaptiveTRSVR:
             return
         if work.losses is not None and outputs > 1 and work.kept and work.products < _PRODUCTS_PER_BLOCKS:
             return
-        rows = int(min(state.scalars["curvature_rows"], 1e15))
+        rows = _rows_of_matrix(problem, state)
         sampled, taken = work.here.matrix(rows, random()) if outputs == 1 else work.here.matrices(rows, random())
         report.gradient_evaluations += taken * d // 4
         report.curvature_rows = work.rows = taken // outputs
@@ -610,6 +610,12 @@ def _first_rows(n: int, d: int) -> int:
     """Rows of the first curvature sample; if it would be much of the data, all of them."""
     rows = int(min(max(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d), _MOST_ROWS_PER_COLUMN * d))
     return rows if 3 * rows < n else n
+
+
+def _rows_of_matrix(problem: FiniteSum, state: State) -> int:
+    """Rows that P is made of next; if all of them count, those of weight zero come along."""
+    rows = state.scalars["curvature_rows"]
+    return int(rows if rows < problem.n_samples else state.work.there.n_rows)
 
 
 def _matrix_pays(problem: Any) -> bool:
