@@ -38,6 +38,40 @@ def list_spread(OUT, KEY, n, count, B: tl.constexpr):
     tl.store(OUT + run, tl.minimum(start.to(tl.int64), n - 1), mask=run < count)
 
 
+@triton.jit
+def _batch(scalars, going):
+    """Count of runs, logarithm of their length, the key, and the rows of half a batch: none once steps have ended."""
+    count = tl.load(scalars).to(tl.int32)
+    shift = tl.load(scalars + 1).to(tl.int32)
+    key = tl.load(scalars + 2).to(tl.int32)
+    return count, shift, key, tl.where(going != 0.0, (count // 2) << shift, 0)
+
+
+@triton.jit
+def _rows_at(place, half, key, step, count, shift, n):
+    """Rows at such places of one half of the step's batch: the runs begin anywhere and wrap around."""
+    run = (place >> shift) + half * (count // 2)
+    return (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
+
+
+@triton.jit
+def _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS: tl.constexpr, WEIGHTED: tl.constexpr):
+    """Change of the rows' slopes between two margins."""
+    y = _label(Y, rows, valid)
+    _, old, _ = _terms(before, y, delta, LOSS)
+    _, new, _ = _terms(after, y, delta, LOSS)
+    return _weight(WEIGHTS, rows, valid, WEIGHTED) * (new - old)
+
+
+@triton.jit
+def _clear(own, d, C: tl.constexpr):
+    """Zeros in a program's own part of the sums."""
+    for begin in range(0, d, C):
+        cols = begin + tl.arange(0, C)
+        tl.store(own + cols, tl.zeros([C], tl.float64), mask=cols < d)
+    tl.debug_barrier()
+
+
 # ---------------------------------------------------------------------------------------------- few dense columns
 
 
@@ -55,21 +89,16 @@ def inner_changes(
     cols = tl.arange(0, D)
     w = tl.load(PLAN + cols)
     v = tl.load(STATE + cols)
-    count = tl.load(PLAN + 2 * D + D * D).to(tl.int32)
-    shift = tl.load(PLAN + 2 * D + D * D + 1).to(tl.int32)
-    key = tl.load(PLAN + 2 * D + D * D + 2).to(tl.int32)
+    count, shift, key, size = _batch(PLAN + 2 * D + D * D, tl.load(STATE + D))
     total = tl.zeros([FOLD, D], tl.float64)
-    size = tl.where(tl.load(STATE + D) != 0.0, (count // 2) << shift, 0)
     for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
         valid = place < size
-        run = (place >> shift) + half * (count // 2)
-        rows = (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
+        rows = _rows_at(place, half, key, step, count, shift, n)
         x = _tile(X, rows, valid, cols, P, INTERCEPT)
-        y = _label(Y, rows, valid)
-        _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
-        _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
+        before = tl.sum(x * w[None, :], 1)
+        after = tl.sum(x * v[None, :], 1)
+        change = _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS, WEIGHTED)
         total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
@@ -130,21 +159,14 @@ def wide_changes(
     delta = tl.load(DELTA)
     programs = tl.num_programs(0) // 2
     half = program // programs
-    count = tl.load(SCALARS).to(tl.int32)
-    shift = tl.load(SCALARS + 1).to(tl.int32)
-    key = tl.load(SCALARS + 2).to(tl.int32)
-    size = tl.where(tl.load(STATE + d) != 0.0, (count // 2) << shift, 0)
+    count, shift, key, size = _batch(SCALARS, tl.load(STATE + d))
     own = OUT + program.to(tl.int64) * d
-    for begin in range(0, d, C):
-        cols = begin + tl.arange(0, C)
-        tl.store(own + cols, tl.zeros([C], tl.float64), mask=cols < d)
-    tl.debug_barrier()
+    _clear(own, d, C)
     total = tl.zeros([R], tl.float64)
     for tile in range(program % programs, tl.cdiv(size, R), programs):
         place = tile * R + tl.arange(0, R)
         valid = place < size
-        run = (place >> shift) + half * (count // 2)
-        rows = (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
+        rows = _rows_at(place, half, key, step, count, shift, n)
         before = tl.zeros([R], tl.float64)
         after = tl.zeros([R], tl.float64)
         if INTERCEPT:
@@ -155,10 +177,7 @@ def wide_changes(
             x = _wide_tile(X, rows, valid, cols, p)
             before += tl.sum(x * tl.load(AT + cols, mask=cols < p, other=0.0)[None, :], 1)
             after += tl.sum(x * tl.load(STATE + cols, mask=cols < p, other=0.0)[None, :], 1)
-        y = _label(Y, rows, valid)
-        _, old, _ = _terms(before, y, delta, LOSS)
-        _, new, _ = _terms(after, y, delta, LOSS)
-        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (new - old)
+        change = _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS, WEIGHTED)
         total += change
         for begin in range(0, p, C):
             cols = begin + tl.arange(0, C)
@@ -186,20 +205,13 @@ def sparse_changes(
     delta = tl.load(DELTA)
     programs = tl.num_programs(0) // 2
     half = program // programs
-    count = tl.load(SCALARS).to(tl.int32)
-    shift = tl.load(SCALARS + 1).to(tl.int32)
-    key = tl.load(SCALARS + 2).to(tl.int32)
-    size = tl.where(tl.load(STATE + d) != 0.0, (count // 2) << shift, 0)
+    count, shift, key, size = _batch(SCALARS, tl.load(STATE + d))
     own = OUT + program.to(tl.int64) * d
-    for begin in range(0, d, C):
-        cols = begin + tl.arange(0, C)
-        tl.store(own + cols, tl.zeros([C], tl.float64), mask=cols < d)
-    tl.debug_barrier()
+    _clear(own, d, C)
     total = tl.zeros([1], tl.float64)
     for number in range(program % programs, size, programs):
         place = number + tl.arange(0, 1)
-        run = (place >> shift) + half * (count // 2)
-        row = (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
+        row = _rows_at(place, half, key, step, count, shift, n)
         first = tl.load(BEGINS + row)
         last = tl.load(BEGINS + row + 1)
         before = tl.zeros([1], tl.float64)
@@ -215,11 +227,7 @@ def sparse_changes(
             cols = tl.load(INDICES + places, mask=mask, other=0)
             before += tl.sum(x * tl.load(AT + cols, mask=mask, other=0.0), 1)
             after += tl.sum(x * tl.load(STATE + cols, mask=mask, other=0.0), 1)
-        known = place < size
-        y = _label(Y, row, known)
-        _, old, _ = _terms(before, y, delta, LOSS)
-        _, new, _ = _terms(after, y, delta, LOSS)
-        change = _weight(WEIGHTS, row, known, WEIGHTED) * (new - old)
+        change = _change(before, after, Y, WEIGHTS, row, place < size, delta, LOSS, WEIGHTED)
         total += change
         for offset in range(0, entries, E):
             places = first[:, None] + offset + tl.arange(0, E)[None, :]
