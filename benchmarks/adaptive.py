@@ -20,7 +20,7 @@ import scipy.sparse.linalg
 import trsvr
 from trsvr import datasets
 from trsvr.problems import double_well_logistic, logistic
-from trsvr.solvers import adaptive
+from trsvr.solvers import adaptive, costs
 
 SETS = ("synthetic", "mushrooms", "phishing", "madelon", "cod-rna", "ijcnn1", "covtype", "covtype.scale", "rcv1")
 EPSILON = float(np.finfo(float).eps)
@@ -102,7 +102,7 @@ RULES: dict[str, dict[str, Any]] = {
     "P is always the model": {"_POOR": math.inf},
     "CG to 0.1": {"_CG_ROUNDING": math.inf, "_CG_LOOSEST": 0.1},
     "a step to confirm the end": {"_CAUTION": math.inf},
-    "nothing remembered or sketched": {"_directions_pay": _never},
+    "nothing remembered or sketched": {"directions_pay": _never},
 }
 NORMS = ("diagonal", "identity")
 
@@ -120,7 +120,8 @@ def ablation(sets: list[str], l2: float, seeds: int) -> None:
         for changes, solver in variants:
             with contextlib.ExitStack() as stack:
                 for constant, value in changes.items():
-                    stack.enter_context(mock.patch.object(adaptive, constant, value))
+                    where = adaptive if hasattr(adaptive, constant) else costs
+                    stack.enter_context(mock.patch.object(where, constant, value))
                 runs = [trsvr.minimize(problem, solver, seed=seed, max_passes=3000) for seed in range(seeds)]
             passes = f"{np.mean([run.passes for run in runs]):.0f}"
             cells.append(passes if all(run.success for run in runs) else f"> {passes}")

@@ -33,6 +33,7 @@ from trsvr import _check
 from trsvr._vectors import Vector, dot
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.gradients import NoMemory
+from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import (
     BlockNorm,
     DenseNorm,
@@ -49,18 +50,10 @@ from trsvr.problems.linear import LinearModel
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, record_of, restore_to
+from trsvr.solvers.costs import directions_pay, first_rows, is_elsewhere, matrix_pays, shape
 
 NORMS = ("auto", "dense", "diagonal", "identity")
 
-# A matrix P pays while it costs less than so many Hessian products, each of which has a price even on no data.
-_PRODUCTS_PER_MATRIX = 60
-_FLOPS_OF_A_CALL = 2e5
-_DENSE_LIMIT = 2000
-# m, the rows of P: 4N/d cost about half a pass; fewer than 8d say too little about d × d numbers, and with more than
-# 200d P is right to a few per cent, so that more would not be seen.
-_ROWS_PER_PASS = 4.0
-_ROWS_PER_COLUMN = 8
-_MOST_ROWS_PER_COLUMN = 200
 # With several outputs a new P costs about so many Hessian products: one that needs fewer is kept.
 _PRODUCTS_PER_BLOCKS = 8
 # Directions of conjugate gradients that are remembered.
@@ -92,10 +85,9 @@ _TRUSTED = 0.5
 _UNBOUNDED = 1e10
 # What is left to gain is estimated to a factor of about this.
 _CAUTION = 4.0
-# A nonconvex run ends where the gradient is below this and no curvature is more negative than that, relatively.
+# A nonconvex run ends where so little is expected, relatively, with a gradient so small, if no curvature is negative.
 _NEARLY = 1e-12
 _SMALL_GRADIENT = 1e-9
-_FLAT = 1e-7
 _EPSILON = float(np.finfo(float).eps)
 _ROOT_EPSILON = 2.0**-26
 
@@ -201,8 +193,8 @@ class AdaptiveTRSVR:
                 "'identity' and 'auto' work with any problem"
             )
         if self.norm == "dense":
-            d, outputs = _shape(problem)
-            if outputs > 1 and _is_elsewhere(problem):
+            d, outputs = shape(problem)
+            if outputs > 1 and is_elsewhere(problem):
                 raise ValueError("norm 'dense' with several outputs needs the rows in memory; 'diagonal' does not")
             size = 10 * 8 * outputs * d * d
             _check.fits_in_memory(
@@ -214,8 +206,8 @@ class AdaptiveTRSVR:
             return self.norm
         if not _has_view(problem):
             return "identity"
-        several_elsewhere = _shape(problem)[1] > 1 and _is_elsewhere(problem)
-        return "dense" if _matrix_pays(problem) and not several_elsewhere else "diagonal"
+        several_elsewhere = shape(problem)[1] > 1 and is_elsewhere(problem)
+        return "dense" if matrix_pays(problem) and not several_elsewhere else "diagonal"
 
     def init(self, problem: FiniteSum, x: Vector) -> State:
         """State before the first outer iteration."""
@@ -228,13 +220,13 @@ class AdaptiveTRSVR:
             views[0].warm_up(dense=kind == "dense")
             bends_down = kind != "identity" and bool((views[0].penalty_curvatures(x) < 0.0).any())
         batch = max(n // _FIRST_BATCH, min(n, 256)) if self.batch_size == "auto" else int(self.batch_size)
-        rows = _first_rows(n, _shape(problem)[0]) if kind == "dense" else n
+        rows = first_rows(n, shape(problem)[0]) if kind == "dense" else n
         return State(
             x=x,
             memory=NoMemory(),
             scalars={
                 # Only where P is near H does α = 1 stand for a Newton step.
-                "alpha": 1.0 if kind == "dense" and _shape(problem)[1] == 1 else _UNBOUNDED,
+                "alpha": 1.0 if kind == "dense" and shape(problem)[1] == 1 else _UNBOUNDED,
                 "batch_size": float(batch),
                 "curvature_rows": float(rows),
                 "contraction": 0.0,
@@ -293,7 +285,7 @@ class AdaptiveTRSVR:
             "predicted": taken.predicted(gradient) + work.left,
             "length": taken.length / size if size > 0.0 else 0.0,
             "inside": taken.exit == Exit.TOLERANCE,
-            "foretold": gradient + taken.product if work.exact and not _is_elsewhere(problem) else None,
+            "foretold": gradient + taken.product if work.exact and not is_elsewhere(problem) else None,
         }
         if work.escape is None and not work.exact and self._inner_steps_pay(problem, state):
             self._inner_loop(problem, state, reference, gradient, report, random)
@@ -310,7 +302,7 @@ class AdaptiveTRSVR:
         view = work.here
         kind = self._kind(problem)
         if kind == "identity":
-            work.norm = IdentityNorm() if _is_elsewhere(problem) else _with_pairs(IdentityNorm(), work)
+            work.norm = IdentityNorm() if is_elsewhere(problem) else _with_pairs(IdentityNorm(), work)
             work.model, work.exact = _full_product(problem, state), True
             report.curvature_rows = problem.n_samples
             return
@@ -332,11 +324,11 @@ class AdaptiveTRSVR:
                 report.gradient_evaluations += problem.n_samples
             report.curvature_rows = problem.n_samples
             work.norm = DiagonalNorm(work.losses + np.abs(penalty))
-            if hasattr(view, "sketch") and _directions_pay(problem, _RANK):
+            if hasattr(view, "sketch") and directions_pay(problem, _RANK):
                 self._sketch(problem, state, report, random, anew)
             if work.values is not None:
                 work.norm = NystromNorm(work.norm.diagonal, work.values, work.vectors)
-            elif _directions_pay(problem, _PAIRS) and not _is_elsewhere(problem):
+            elif directions_pay(problem, _PAIRS) and not is_elsewhere(problem):
                 work.norm = _with_pairs(work.norm, work)
             work.exact = True
         else:
@@ -344,7 +336,7 @@ class AdaptiveTRSVR:
             several = work.losses.ndim == 3
             work.norm = (BlockNorm if several else DenseNorm)(work.losses, penalty)
             # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
-            still = moved <= _MOVED and work.rows < problem.n_samples and not _is_elsewhere(problem)
+            still = moved <= _MOVED and work.rows < problem.n_samples and not is_elsewhere(problem)
             work.exact = several or (still and (work.exact or state.scalars["contraction"] > _POOR))
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
 
@@ -365,7 +357,7 @@ class AdaptiveTRSVR:
     def _sample(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws, moved: float) -> None:
         """The sampled matrices of P, unless the old ones will do."""
         work: _Work = state.work
-        d, outputs = _shape(problem)
+        d, outputs = shape(problem)
         # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
         still = moved <= 0.3 * math.sqrt(d / max(work.rows, 1)) and work.rows < problem.n_samples
         report.curvature_rows = work.rows
@@ -389,7 +381,7 @@ class AdaptiveTRSVR:
         if work.exact and hasattr(work.here, "subspace"):
             return self._step_in_subspace(problem, state, gradient, size, report)
         radius = state.scalars["alpha"] * size
-        pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and _directions_pay(problem, _PAIRS) else None
+        pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and directions_pay(problem, _PAIRS) else None
         tolerance = state.scalars["cg_tolerance"] if work.exact else _CG_TOLERANCE
         taken = preconditioned_cg(work.model, work.norm, gradient, radius, tolerance, self.max_cg, pairs)
         if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == _UNBOUNDED:
@@ -434,7 +426,7 @@ class AdaptiveTRSVR:
         cost next to nothing.
         """
         asked_for = self.batch_size != "auto" or self.inner_steps != "auto"
-        cheap = _is_elsewhere(problem) or hasattr(state.work.here, "inner_steps")
+        cheap = is_elsewhere(problem) or hasattr(state.work.here, "inner_steps")
         return asked_for or cheap or state.scalars["contraction"] > _POOR
 
     def _inner_loop(
@@ -578,16 +570,11 @@ class AdaptiveTRSVR:
         penalty = work.here.penalty_curvatures(state.x)
         if (penalty >= 0.0).all():
             return
-        downwards = _negative_curvature(work.here, penalty, dense=isinstance(work.norm, DenseNorm))
+        downwards = negative_curvature(work.here, penalty, dense=isinstance(work.norm, DenseNorm))
         if downwards is not None:
             scalars["expected_decrease"] = math.inf
             work.escape = downwards if dot(downwards, state.gradient) <= 0.0 else -downwards
             work.escape_length = 1.0
-
-
-def _is_elsewhere(problem: Any) -> bool:
-    """Whether every look at the rows costs a round of messages."""
-    return hasattr(problem, "fetch")
 
 
 def _has_view(problem: Any) -> bool:
@@ -600,41 +587,10 @@ def _view_of(problem: Any) -> Any:
     return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
 
 
-def _shape(problem: Any) -> tuple[int, int]:
-    """Parameters of one output, and how many outputs there are."""
-    outputs = getattr(problem, "n_outputs", 1)
-    return problem.n_parameters // outputs, outputs
-
-
-def _first_rows(n: int, d: int) -> int:
-    """Rows of the first curvature sample; if it would be much of the data, all of them."""
-    rows = int(min(max(_ROWS_PER_PASS * n / d, _ROWS_PER_COLUMN * d), _MOST_ROWS_PER_COLUMN * d))
-    return rows if 3 * rows < n else n
-
-
 def _rows_of_matrix(problem: FiniteSum, state: State) -> int:
     """Rows that P is made of next; if all of them count, those of weight zero come along."""
     rows = state.scalars["curvature_rows"]
     return int(rows if rows < problem.n_samples else state.work.there.n_rows)
-
-
-def _matrix_pays(problem: Any) -> bool:
-    """Whether P, with its factors, costs less than `_PRODUCTS_PER_MATRIX` Hessian products."""
-    d, outputs = _shape(problem)
-    if d > _DENSE_LIMIT:
-        return False
-    n = problem.n_samples
-    entries = getattr(problem, "n_entries", n * d)
-    per_row = min(d, entries / n + 1.0)
-    matrix = outputs * (_first_rows(n, d) * per_row * per_row + d**3 / 3.0)
-    return bool(matrix <= _PRODUCTS_PER_MATRIX * (4.0 * outputs * entries + _FLOPS_OF_A_CALL))
-
-
-def _directions_pay(problem: Any, count: int) -> bool:
-    """Whether so many directions cost little beside a Hessian product, which is dear without a linear model."""
-    d, outputs = _shape(problem)
-    entries = getattr(problem, "n_entries", None)
-    return entries is None or 4 * count * d * outputs <= entries * outputs + _FLOPS_OF_A_CALL
 
 
 def _with_pairs(norm: Any, work: _Work) -> Any:
@@ -646,31 +602,6 @@ def _with_pairs(norm: Any, work: _Work) -> Any:
         newest, image = work.directions[-1], work.images[-1]
         diagonal = np.full_like(newest, dot(image, image) / dot(newest, image))
     return QuasiNewtonNorm(diagonal, work.directions, work.images)
-
-
-def _negative_curvature(view: Any, penalty: Vector, dense: bool) -> Vector | None:
-    """A unit vector v with vᵀHv clearly negative; None if none is found.
-
-    With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are
-    tried, and conjugate gradients from a fixed start, which meet negative curvature if their Krylov space contains it.
-    """
-    limit = -_FLAT * float(np.abs(penalty).max())
-    if dense:
-        matrix = view.matrix(view.n_rows, np.random.default_rng(0))[0] + np.diag(penalty)
-        values, vectors = np.linalg.eigh(matrix)
-        return np.ascontiguousarray(vectors[:, 0]) if values[0] < limit else None
-    diagonal = view.diagonal() + penalty
-    lowest = int(diagonal.argmin())
-    if diagonal[lowest] < limit:
-        unit = np.zeros_like(penalty)
-        unit[lowest] = 1.0
-        return unit
-    start = np.cos(np.arange(1.0, penalty.size + 1.0))
-    norm = DiagonalNorm(np.abs(diagonal))
-    found = preconditioned_cg(lambda v: view.product(v) + penalty * v, norm, start, math.inf, 1e-8, 200)
-    if found.exit is not Exit.NEGATIVE_CURVATURE:
-        return None
-    return found.step / math.sqrt(dot(found.step, found.step))
 
 
 def _full_product(problem: Any, state: State) -> Any:

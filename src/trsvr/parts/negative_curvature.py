@@ -1,0 +1,40 @@
+"""Whether a point where the gradient vanishes is a minimum: the search for a direction of negative curvature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from trsvr._vectors import Vector, dot
+from trsvr.parts.norms import DiagonalNorm
+from trsvr.parts.subproblems import Exit, preconditioned_cg
+
+# A curvature counts as negative below this part of the penalty's largest one, with a minus sign.
+_FLAT = 1e-7
+
+
+def negative_curvature(view: Any, penalty: Vector, dense: bool) -> Vector | None:
+    """A unit vector v with vᵀHv clearly negative; None if none is found.
+
+    With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are
+    tried, and conjugate gradients from a fixed start, which meet negative curvature if their Krylov space contains it.
+    """
+    limit = -_FLAT * float(np.abs(penalty).max())
+    if dense:
+        matrix = view.matrix(view.n_rows, np.random.default_rng(0))[0] + np.diag(penalty)
+        values, vectors = np.linalg.eigh(matrix)
+        return np.ascontiguousarray(vectors[:, 0]) if values[0] < limit else None
+    diagonal = view.diagonal() + penalty
+    lowest = int(diagonal.argmin())
+    if diagonal[lowest] < limit:
+        unit = np.zeros_like(penalty)
+        unit[lowest] = 1.0
+        return unit
+    start = np.cos(np.arange(1.0, penalty.size + 1.0))
+    norm = DiagonalNorm(np.abs(diagonal))
+    found = preconditioned_cg(lambda v: view.product(v) + penalty * v, norm, start, math.inf, 1e-8, 200)
+    if found.exit is not Exit.NEGATIVE_CURVATURE:
+        return None
+    return found.step / math.sqrt(dot(found.step, found.step))
