@@ -62,7 +62,7 @@ class Case:
 def make(number: int) -> Case:
     """Case ``number``."""
     random = np.random.default_rng([7, number])
-    n, d = int(10 ** random.uniform(0.3, 3.3)), int(10 ** random.uniform(0, 2.2))
+    n, d = max(2, int(10 ** random.uniform(0.3, 3.3))), int(10 ** random.uniform(0, 2.2))
     losses = [Logistic(), Logistic(), Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax()]
     loss: Any = losses[random.integers(len(losses))]
     X = random.normal(size=(n, d))
