@@ -68,7 +68,7 @@ def judge(problem: Any, runs: list[trsvr.Result], nonconvex: bool) -> tuple[bool
         worst = max(run.gradient_norm for run in runs)
         at_a_minimum = smallest_curvature(problem, runs[-1].x) >= -1e-9
         return worst <= 1e-9 and at_a_minimum and all(run.success for run in runs), worst
-    polished = trsvr.minimize(problem, trsvr.TrustRegion(), x0=runs[0].x, tol=1e-15, max_epochs=60)
+    polished = trsvr.minimize(problem, trsvr.TrustRegion(), x0=runs[0].x, tol=1e-15, max_seconds=20)
     smallest = min(polished.value, *(run.value for run in runs))
     at_zero = problem.value_and_gradient(np.zeros(problem.n_parameters))[0]
     limit = 1e-10 * abs(smallest) + 64 * EPSILON * at_zero

@@ -145,7 +145,9 @@ def _check_trsvr(place: str, arguments: list[str], mention: bool) -> tuple[str, 
                 if mention and rest[0].isupper():  # `trsvr COMMAND --help`
                     return way
                 context = command.make_context(name, list(rest), parent=context)
-                words = [*getattr(context, "_protected_args", []), *context.args]
+                # click keeps the sub-command's name apart, up to 8.1 under a public name.
+                kept = "_protected_args" if hasattr(context, "_protected_args") else "protected_args"
+                words = [*getattr(context, kept), *context.args]
                 key, command, rest = command.resolve_command(context, words)
                 way = (*way, key)
                 continue
