@@ -129,6 +129,22 @@ def test_every_norm_reaches_the_minimiser(norm):
     assert_minimises(logistic(X, y, l2=1e-3), solver=trsvr.TRSVR(norm=norm))
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_without_a_scale_the_end_is_not_called_too_early(seed):
+    """Five rows, 89 columns, hardly a penalty: most of what is left lies where conjugate gradients see little."""
+    rng = np.random.default_rng(seed)
+    X = scipy.sparse.random(5, 89, density=0.3, random_state=seed).toarray()
+    X[X != 0.0] = rng.standard_normal(np.count_nonzero(X))
+    y = np.where(X @ rng.standard_normal(89) + rng.standard_normal(5) > 0, 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    l2 = 1e-6
+    problem = LinearModel(scipy.sparse.csr_array(X), y, SquaredHinge(), L2(l2))
+    result = trsvr.minimize(problem, trsvr.TRSVR(norm="identity"))
+    _, gradient = problem.value_and_gradient(result.x)
+    if result.success:  # f is l2-strongly convex
+        assert gradient @ gradient / (2 * l2) <= 1e-10 * result.value, result
+
+
 def test_the_run_is_monotone_at_reference_points_and_the_trace_says_what_it_did():
     X, y, _ = data(decades=2.0)
     result = trsvr.minimize(logistic(X, y, l2=1e-6))

@@ -37,4 +37,6 @@ def negative_curvature(view: Any, penalty: Vector, dense: bool) -> Vector | None
     found = preconditioned_cg(lambda v: view.product(v) + penalty * v, norm, start, math.inf, 1e-8, 200)
     if found.exit is not Exit.NEGATIVE_CURVATURE:
         return None
-    return found.step / math.sqrt(dot(found.step, found.step))
+    size = math.sqrt(dot(found.step, found.step))
+    # Late directions are little but rounding: theirs may be negative where no curvature is.
+    return found.step / size if dot(found.step, found.product) < limit * size * size else None

@@ -83,8 +83,10 @@ _MOVED = 0.1
 # Raised curvatures are given up when the true ones are this part of them.
 _TRUSTED = 0.5
 _UNBOUNDED = 1e10
-# What is left to gain is estimated to a factor of about this.
+# What is left to gain is estimated to a factor of about this; that one step has left less than that part is not
+# believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it.
 _CAUTION = 4.0
+_BELIEVED = 1e-6
 # A nonconvex run ends where so little is expected, relatively, with a gradient so small, if no curvature is negative.
 _NEARLY = 1e-12
 _SMALL_GRADIENT = 1e-9
@@ -115,6 +117,7 @@ class _Work:
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
+    convexity: float = 0.0  # of the penalty, where nothing else says what a gradient is worth
     left: float = 0.0  # what the last step has left of the model's decrease, where it was made in a subspace
 
     # Built anew by every outer iteration; all other fields are recorded in checkpoints.
@@ -304,6 +307,7 @@ class AdaptiveTRSVR:
         if kind == "identity":
             work.norm = IdentityNorm() if is_elsewhere(problem) else _with_pairs(IdentityNorm(), work)
             work.model, work.exact = _full_product(problem, state), True
+            work.convexity = 0.0 if view is None else float(view.penalty_curvatures(state.x).min())
             report.curvature_rows = problem.n_samples
             return
         penalty = view.penalty_curvatures(state.x)
@@ -496,7 +500,10 @@ class AdaptiveTRSVR:
                 work.averaged = 0
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
-            scalars["expected_decrease"] = self._expected_decrease(work, decrease, before["value"] - state.value)
+            expected = self._expected_decrease(work, decrease, before["value"] - state.value)
+            if work.convexity > 0.0:
+                expected = max(expected, 0.5 * dot(state.gradient, state.gradient) / work.convexity)
+            scalars["expected_decrease"] = expected
             if scalars["nonconvex"]:
                 self._doubt(state)
             return
@@ -552,7 +559,8 @@ class AdaptiveTRSVR:
         rounding = 64 * _EPSILON * abs(before["value"])
         right = abs(gained - predicted) <= (1.0 - _RIGHT) * predicted + rounding
         if right and before["foretold"] is not None and before["inside"] and work.here is not None:
-            return predicted * min(1.0, _CAUTION * decrease / before["decrease"])
+            predicted *= min(1.0, max(_CAUTION * decrease / before["decrease"], _BELIEVED))
+            return predicted
         # Without a scale for the parameters conjugate gradients may have stopped too early to know.
         return predicted if work.here is not None else max(predicted, decrease)
 
