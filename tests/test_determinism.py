@@ -18,7 +18,7 @@ import hashlib, sys
 import numpy as np, scipy.sparse, trsvr
 random = np.random.default_rng(4)
 X = random.normal(size=(30_000, 12))
-S = scipy.sparse.random_array((3_000, 2_000), density=0.004, rng=random, format="csr")
+S = scipy.sparse.random(3_000, 2_000, density=0.004, random_state=random, format="csr")
 problems = [
     trsvr.problems.logistic(X, X[:, 0] + random.logistic(size=30_000) > 0),
     trsvr.problems.logistic(S, np.arange(3_000) % 2, l2=1e-3),
@@ -52,7 +52,7 @@ def test_processes_and_threads():
 def test_the_clock_does_not_decide_where_sparse_steps_are_rounded(monkeypatch, solver):
     """Untouched coordinates move by powers: cut elsewhere, the same powers round differently."""
     random = np.random.default_rng(1)
-    S = scipy.sparse.random_array((600, 500), density=0.01, rng=random, format="csr")
+    S = scipy.sparse.random(600, 500, density=0.01, random_state=random, format="csr")
     problem = trsvr.problems.logistic(S, np.arange(600) % 2, l2=1e-3)
     found = []
     for seconds in (0.05, 0.0, 1e9):
