@@ -15,9 +15,19 @@ def test_a_few_random_runs_end_truly():
         soak.check(case)
 
 
-@pytest.mark.parametrize("number", [1680, 6307])
-def test_what_an_hour_has_found(number):
-    """No penalty and more columns than rows: points so long that margins are rounded, and pairs that nearly vanish."""
+FOUND = {
+    1680: "no penalty, more columns than rows: x so long that its margins are rounded",
+    6307: "the same: the square of a quasi-Newton norm was negative",
+    39324: "softmax, hardly penalised: a shift of all outputs was not seen in the norm",
+    35874: "softmax without a penalty: a remembered direction whose curvature underflows",
+    37551: "L-BFGS begins where the value is zero",
+    39735: "classic trust region, estimated curvature: a model that foretells a rise is no rounding floor",
+    45616: "the same, with columns of very unlike scale",
+}
+
+
+@pytest.mark.parametrize("number", FOUND, ids=str)
+def test_what_hours_have_found(number):
     soak.check(soak.make(number))
 
 

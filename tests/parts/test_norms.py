@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trsvr
-from trsvr.parts.norms import DiagonalNorm, NystromNorm, QuasiNewtonNorm, largest_curvatures
+from trsvr.parts.norms import BlockNorm, DiagonalNorm, NystromNorm, QuasiNewtonNorm, ShiftNorm, largest_curvatures
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.solvers import adaptive
 
@@ -105,3 +105,50 @@ def test_rounding_does_not_make_the_quasi_newton_norm_negative():
         images = directions * 10.0 ** rng.uniform(-14, 14, size=20)  # curvatures of one matrix, 28 decades apart
         norm = QuasiNewtonNorm(10.0 ** rng.uniform(-14, 14, size=20), directions, images)
         assert norm.dual(rng.normal(size=20)) >= 0.0
+
+
+def softmax_hessian(rng, rows=40, columns=5, outputs=4, l2=1e-7):
+    """Σ (diag(π) − ππᵀ) ⊗ x xᵀ / N + λ, entry by entry, and its blocks."""
+    X, scores = rng.normal(size=(rows, columns)), 2.0 * rng.normal(size=(rows, outputs))
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    bends = np.einsum("ik,kl->ikl", chances, np.eye(outputs)) - np.einsum("ik,il->ikl", chances, chances)
+    tensor = np.einsum("ij,im,ikl->jkml", X, X, bends) / rows
+    size = columns * outputs
+    blocks = np.stack([tensor[:, k, :, k] for k in range(outputs)])
+    return tensor.reshape(size, size) + l2 * np.eye(size), blocks, np.full(size, l2)
+
+
+@pytest.mark.parametrize("kind", ["blocks", "diagonal"])
+def test_along_a_common_shift_the_norm_is_the_penalty(kind):
+    rng = np.random.default_rng(0)
+    hessian, blocks, penalty = softmax_hessian(rng)
+    plain = BlockNorm(blocks, penalty) if kind == "blocks" else DiagonalNorm(np.diag(hessian).copy())
+    norm = ShiftNorm(plain, penalty, 4)
+    mean = np.kron(np.eye(5), np.full((4, 4), 0.25))
+    rest = np.eye(20) - mean
+    inverse = np.column_stack([plain.solve(unit) for unit in np.eye(20)])
+    v = rng.normal(size=20)
+    expected = (rest @ inverse @ rest + mean @ np.diag(1.0 / penalty) @ mean) @ v
+    np.testing.assert_allclose(norm.solve(v), expected, rtol=1e-9)
+    assert norm.dual(v) == pytest.approx(v @ expected, rel=1e-9)
+    shift = np.repeat(rng.normal(size=5), 4)
+    np.testing.assert_allclose(norm.solve(hessian @ shift), shift, rtol=1e-6)  # a Newton step at once
+
+
+def test_the_norm_saves_products_where_the_penalty_is_small():
+    rng = np.random.default_rng(1)
+    hessian, blocks, penalty = softmax_hessian(rng, rows=200, columns=12)
+    plain = BlockNorm(blocks, penalty)
+    gradient = hessian @ rng.normal(size=48)
+    known, ignored = (
+        preconditioned_cg(lambda v: hessian @ v, norm, gradient, np.inf, 1e-8, 500).products
+        for norm in (ShiftNorm(plain, penalty, 4), plain)
+    )
+    assert known <= 0.7 * ignored
+
+
+def test_no_shift_is_made_where_nothing_is_penalised():
+    rng = np.random.default_rng(2)
+    norm = ShiftNorm(DiagonalNorm(np.ones(12)), np.zeros(12), 3)
+    solved = norm.solve(rng.normal(size=12)).reshape(-1, 3)
+    np.testing.assert_allclose(solved.sum(axis=1), 0.0, atol=1e-15)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+import sklearn.datasets
 
 import trsvr
 from oracle import Oracle
@@ -129,17 +130,28 @@ def test_every_norm_reaches_the_minimiser(norm):
     assert_minimises(logistic(X, y, l2=1e-3), solver=trsvr.TRSVR(norm=norm))
 
 
+def test_several_outputs_in_unlike_units_are_not_left_too_early():
+    """Softmax does not see a shift of all outputs; what lies along it, only the penalty says."""
+    X, y = sklearn.datasets.load_wine(return_X_y=True)
+    problem = LinearModel(X, y, Softmax(), L2(0.01 / len(X)))
+    result = trsvr.minimize(problem)
+    assert result.status is trsvr.Status.CONVERGED
+    oracle = Oracle(X, y, Softmax(), problem.regularizer)
+    gradient = oracle.gradient(result.x)
+    assert 0.5 * gradient @ np.linalg.solve(oracle.hessian(result.x), gradient) <= 1e-10 * result.value
+
+
+@pytest.mark.parametrize(("l2", "norm"), [(1e-6, "identity"), (1e-8, "diagonal")])
 @pytest.mark.parametrize("seed", [0, 1, 3])
-def test_without_a_scale_the_end_is_not_called_too_early(seed):
+def test_without_a_scale_the_end_is_not_called_too_early(seed, l2, norm):
     """Five rows, 89 columns, hardly a penalty: most of what is left lies where conjugate gradients see little."""
     rng = np.random.default_rng(seed)
     X = scipy.sparse.random(5, 89, density=0.3, random_state=seed).toarray()
     X[X != 0.0] = rng.standard_normal(np.count_nonzero(X))
     y = np.where(X @ rng.standard_normal(89) + rng.standard_normal(5) > 0, 1.0, -1.0)
     y[:2] = 1.0, -1.0
-    l2 = 1e-6
     problem = LinearModel(scipy.sparse.csr_array(X), y, SquaredHinge(), L2(l2))
-    result = trsvr.minimize(problem, trsvr.TRSVR(norm="identity"))
+    result = trsvr.minimize(problem, trsvr.TRSVR(norm=norm))
     _, gradient = problem.value_and_gradient(result.x)
     if result.success:  # f is l2-strongly convex
         assert gradient @ gradient / (2 * l2) <= 1e-10 * result.value, result

@@ -208,10 +208,17 @@ def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector,
     uphill = float(problem.value_and_gradient(x + length * gradient)[0])
     rounding = _STILL_BITS * max(abs(uphill), abs(downhill))
     if abs(uphill - downhill - 2.0 * clearly) > clearly + rounding:
-        return "values and gradients disagree"
+        return None if _is_nothing(problem, x, gradient) else "values and gradients disagree"
     for _ in range(_TRIED_LENGTHS):
         if downhill < value - 0.25 * length * size:
             return f"a step of {length:.1e} times the gradient lowers it by {value - downhill:.1e}: steps are too short"
         length *= 8.0
         downhill = float(problem.value_and_gradient(x - length * gradient)[0])
     return None
+
+
+def _is_nothing(problem: Any, x: Vector, gradient: Vector) -> bool:
+    """Whether even a step as long as x would change f by less than the rounding of f(0): losses may vanish at x."""
+    at_zero = abs(float(problem.value_and_gradient(np.zeros_like(x))[0]))
+    change = math.sqrt(dot(gradient, gradient)) * math.sqrt(dot(x, x))
+    return math.isfinite(at_zero) and change <= float(np.finfo(float).eps) * at_zero

@@ -169,6 +169,60 @@ class BlockNorm:
         return dot(v, self.solve(v))
 
 
+@kernel()
+def _take_means(v: Vector, outputs: int, free: Vector, means: Vector) -> None:
+    """The mean over the outputs, and v without it."""
+    for j in range(means.size):
+        total = 0.0
+        for k in range(outputs):
+            total += v[j * outputs + k]
+        means[j] = total / outputs
+        for k in range(outputs):
+            free[j * outputs + k] = v[j * outputs + k] - means[j]
+
+
+@kernel()
+def _give_means(means: Vector, outputs: int, v: Vector) -> None:
+    """Give v these means over the outputs, instead of its own; in place."""
+    for j in range(means.size):
+        total = 0.0
+        for k in range(outputs):
+            total += v[j * outputs + k]
+        shift = means[j] - total / outputs
+        for k in range(outputs):
+            v[j * outputs + k] += shift
+
+
+class ShiftNorm:
+    """Another norm where outputs differ, the penalty alone where they move together.
+
+    Softmax does not see a shift that is common to all outputs: along it the Hessian is the penalty's. A norm made of
+    each output's own curvature does not know that, and the smaller the penalty the more products it costs. With
+    Π the mean over the outputs, P⁻¹ is here (1 − Π) N⁻¹ (1 − Π) + Π D⁻¹ Π; where nothing is penalised a shift changes
+    nothing, and none is made.
+    """
+
+    def __init__(self, norm: BlockNorm | DiagonalNorm | QuasiNewtonNorm, penalty: Vector, outputs: int) -> None:
+        self._norm, self._outputs = norm, outputs
+        if isinstance(norm, DiagonalNorm):
+            self.diagonal = norm.diagonal
+        stiffness = np.abs(penalty).reshape(-1, outputs).mean(axis=1)
+        self._inverse = np.divide(1.0, stiffness, out=np.zeros_like(stiffness), where=stiffness > np.finfo(float).tiny)
+
+    def solve(self, v: Vector) -> Vector:
+        """P⁻¹v."""
+        free, means = np.empty_like(v), np.empty_like(self._inverse)
+        _take_means(v, self._outputs, free, means)
+        solution = self._norm.solve(free)
+        means *= self._inverse
+        _give_means(means, self._outputs, solution)
+        return solution
+
+    def dual(self, v: Vector) -> float:
+        """‖v‖²_{P⁻¹}."""
+        return dot(v, self.solve(v))
+
+
 class DenseNorm:
     """P = M + diag(max(penalty, floor)), factored; H = M + diag(penalty) is the model's Hessian.
 

@@ -41,6 +41,7 @@ from trsvr.parts.norms import (
     IdentityNorm,
     NystromNorm,
     QuasiNewtonNorm,
+    ShiftNorm,
     largest_curvatures,
 )
 from trsvr.parts.subproblems import Exit, NormedStep, preconditioned_cg
@@ -87,6 +88,8 @@ _UNBOUNDED = 1e10
 # believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it.
 _CAUTION = 4.0
 _BELIEVED = 1e-6
+# A model that foretells less than this part of ½‖g‖²_{P⁻¹} was not solved in its own scale.
+_SCALED = 1e-3
 # A nonconvex run ends where so little is expected, relatively, with a gradient so small, if no curvature is negative.
 _NEARLY = 1e-12
 _SMALL_GRADIENT = 1e-9
@@ -136,7 +139,9 @@ class _Work:
         self.here, self.there = self.there, self.here
 
     def remember(self, pairs: list[tuple[Vector, Vector]]) -> None:
-        """Keep the newest directions and products."""
+        """Keep the newest directions and products, if they are not so small that their curvatures vanish."""
+        tiny = float(np.finfo(float).tiny)
+        pairs = [(s, y) for s, y in pairs if dot(s, y) > tiny and dot(y, y) > tiny]
         if pairs:
             directions, images = (np.array(part) for part in zip(*pairs[-_PAIRS:], strict=True))
             if self.directions is not None:
@@ -288,6 +293,7 @@ class AdaptiveTRSVR:
             "predicted": taken.predicted(gradient) + work.left,
             "length": taken.length / size if size > 0.0 else 0.0,
             "inside": taken.exit == Exit.TOLERANCE,
+            "bounded": taken.exit == Exit.BOUNDARY,
             "foretold": gradient + taken.product if work.exact and not is_elsewhere(problem) else None,
         }
         if work.escape is None and not work.exact and self._inner_steps_pay(problem, state):
@@ -342,6 +348,9 @@ class AdaptiveTRSVR:
             # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
             still = moved <= _MOVED and work.rows < problem.n_samples and not is_elsewhere(problem)
             work.exact = several or (still and (work.exact or state.scalars["contraction"] > _POOR))
+        outputs = shape(problem)[1]
+        if outputs > 1:
+            work.norm = ShiftNorm(work.norm, penalty, outputs)
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
 
     def _sketch(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws, anew: bool) -> None:
@@ -526,7 +535,7 @@ class AdaptiveTRSVR:
             work.cautious = True
             return
         scalars["alpha"] = _SHRINK * min(scalars["alpha"], before["length"] or scalars["alpha"])
-        if isinstance(work.norm, BlockNorm):
+        if not isinstance(work.norm, DenseNorm):
             return  # the whole Hessian was the model: it is not the sample that was wrong
         scalars["curvature_rows"] *= 2.0
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
@@ -556,13 +565,16 @@ class AdaptiveTRSVR:
             return decrease
         before = work.before
         predicted = float(before["predicted"])
+        if before["bounded"]:
+            return math.inf  # a short step gains little, wherever it is made
         rounding = 64 * _EPSILON * abs(before["value"])
         right = abs(gained - predicted) <= (1.0 - _RIGHT) * predicted + rounding
-        if right and before["foretold"] is not None and before["inside"] and work.here is not None:
+        # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
+        knows = work.here is not None and predicted >= _SCALED * before["decrease"]
+        if right and before["foretold"] is not None and before["inside"] and knows:
             predicted *= min(1.0, max(_CAUTION * decrease / before["decrease"], _BELIEVED))
             return predicted
-        # Without a scale for the parameters conjugate gradients may have stopped too early to know.
-        return predicted if work.here is not None else max(predicted, decrease)
+        return predicted if knows else max(predicted, decrease)
 
     def _doubt(self, state: State) -> None:
         """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.

@@ -151,5 +151,6 @@ class TrustRegion:
             state.value, state.gradient = before["value"], before["gradient"]
             report.rejected = 1
             smallest = np.finfo(float).eps * (1.0 + float(np.abs(state.x).max(initial=0.0)))
-            if predicted <= _ROUNDING * abs(before["value"]) or state.scalars["radius"] <= smallest:
+            # A model that foretells a rise is none: with estimated products conjugate gradients can go that far astray.
+            if abs(predicted) <= _ROUNDING * abs(before["value"]) or state.scalars["radius"] <= smallest:
                 state.scalars["at_floor"] = 1.0
