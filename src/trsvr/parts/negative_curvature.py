@@ -15,26 +15,34 @@ from trsvr.parts.subproblems import Exit, preconditioned_cg
 _FLAT = 1e-7
 
 
-def negative_curvature(view: Any, penalty: Vector, dense: bool) -> Vector | None:
-    """A unit vector v with vᵀHv clearly negative; None if none is found.
+def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool) -> Vector | None:
+    """A direction v of length about one, in which vᵀHv is clearly negative; None if none is found.
 
     With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are
-    tried, and conjugate gradients from a fixed start, which meet negative curvature if their Krylov space contains it.
+    tried, all those together that bend down, and conjugate gradients from a fixed start, which meet negative curvature
+    if their Krylov space contains it.
     """
     limit = -_FLAT * float(np.abs(penalty).max())
     if dense:
         matrix = view.matrix(view.n_rows, np.random.default_rng(0))[0] + np.diag(penalty)
         values, vectors = np.linalg.eigh(matrix)
         return np.ascontiguousarray(vectors[:, 0]) if values[0] < limit else None
+
+    def product(v: Vector) -> Vector:
+        return np.asarray(view.product(v) + penalty * v)
+
     diagonal = view.diagonal() + penalty
-    lowest = int(diagonal.argmin())
-    if diagonal[lowest] < limit:
-        unit = np.zeros_like(penalty)
-        unit[lowest] = 1.0
-        return unit
+    if diagonal.min() < limit:
+        # Columns that no row uses sit on their hills together: one step for all of them.
+        together = np.where(diagonal < limit, -np.sign(gradient) + (gradient == 0.0), 0.0)
+        if dot(together, product(together)) < limit * dot(together, together):
+            return together
+        lowest = np.zeros_like(penalty)
+        lowest[diagonal.argmin()] = 1.0
+        return lowest
     start = np.cos(np.arange(1.0, penalty.size + 1.0))
     norm = DiagonalNorm(np.abs(diagonal))
-    found = preconditioned_cg(lambda v: view.product(v) + penalty * v, norm, start, math.inf, 1e-8, 200)
+    found = preconditioned_cg(product, norm, start, math.inf, 1e-8, 200)
     if found.exit is not Exit.NEGATIVE_CURVATURE:
         return None
     size = math.sqrt(dot(found.step, found.step))

@@ -20,6 +20,16 @@ Matrix = NDArray[np.float64]
 _FLOOR = 1e-13
 
 
+def stiffness(penalty: Vector) -> Vector:
+    """What a penalty adds to the diagonal of P: the size of its curvatures.
+
+    One that bends up here and down there passes through zero between, where its curvature says nothing about how far a
+    step may go: there it counts as much as it does on average.
+    """
+    sizes = np.abs(penalty)
+    return sizes if (penalty >= 0.0).all() else np.maximum(sizes, sizes.mean())
+
+
 class IdentityNorm:
     """P = I: the paper's norm."""
 

@@ -43,6 +43,7 @@ from trsvr.parts.norms import (
     QuasiNewtonNorm,
     ShiftNorm,
     largest_curvatures,
+    stiffness,
 )
 from trsvr.parts.subproblems import Exit, NormedStep, preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy
@@ -333,7 +334,7 @@ class AdaptiveTRSVR:
                 work.losses = view.diagonal()
                 report.gradient_evaluations += problem.n_samples
             report.curvature_rows = problem.n_samples
-            work.norm = DiagonalNorm(work.losses + np.abs(penalty))
+            work.norm = DiagonalNorm(work.losses + stiffness(penalty))
             if hasattr(view, "sketch") and directions_pay(problem, _RANK):
                 self._sketch(problem, state, report, random, anew)
             if work.values is not None:
@@ -590,7 +591,7 @@ class AdaptiveTRSVR:
         penalty = work.here.penalty_curvatures(state.x)
         if (penalty >= 0.0).all():
             return
-        downwards = negative_curvature(work.here, penalty, dense=isinstance(work.norm, DenseNorm))
+        downwards = negative_curvature(work.here, penalty, state.gradient, dense=isinstance(work.norm, DenseNorm))
         if downwards is not None:
             scalars["expected_decrease"] = math.inf
             work.escape = downwards if dot(downwards, state.gradient) <= 0.0 else -downwards
