@@ -499,10 +499,10 @@ class AdaptiveTRSVR:
         reference = Point(before["x"], before["value"], before["gradient"], before["decrease"])
         if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
             work.escape = None
-            work.kept = True
+            refused, work.kept = not work.kept, True
             scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
             scalars["cg_tolerance"] = self._next_tolerance(state, decrease)
-            if not before["inside"]:
+            if not before["inside"] and not (refused and scalars["nonconvex"]):
                 right = work.exact and before["value"] - state.value >= _RIGHT * before["predicted"]
                 scalars["alpha"] = min((_LEAP if right else _GROW) * scalars["alpha"], _UNBOUNDED)
             if scalars["contraction"] > _USELESS and isinstance(work.norm, DenseNorm):
@@ -534,7 +534,8 @@ class AdaptiveTRSVR:
         if work.here is not None and getattr(work.here, "outputs", 1) == 1 and not work.cautious:
             # It is more often the curvature that is too small, far from the minimiser, than the sample.
             work.cautious = True
-            return
+            if not scalars["nonconvex"]:
+                return
         scalars["alpha"] = _SHRINK * min(scalars["alpha"], before["length"] or scalars["alpha"])
         if not isinstance(work.norm, DenseNorm):
             return  # the whole Hessian was the model: it is not the sample that was wrong
