@@ -22,7 +22,7 @@ from trsvr.problems.linear import LinearModel
 from trsvr.problems.margins import Indices
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
-from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
+from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows, Rows, SparseRows
 
@@ -264,8 +264,7 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
         answer["product"] = np.array([model.n_samples * view.product(v) for v in vectors]).reshape(vectors.shape)
     elif order.product is not None:
         v = np.ascontiguousarray(order.product)
-        raised = order.raised and isinstance(view, CurvatureView)
-        task = WeightedSum(view.weights, v) if raised else ProductSum(x, v)  # type: ignore[union-attr]
+        task = view.product_task(v) if order.raised and view is not None else ProductSum(x, v)
         answer["product"] = _sum(model, task)[1][:d]
     if own.halves is not None:
         for name, (begins, ends) in zip(("first", "second"), own.halves, strict=True):
@@ -305,8 +304,11 @@ def _curvature(answer: Sums, model: LinearModel, view: CurvatureView | OutputVie
     answer["weight"] = np.array([before, view.total_weight()])
     if order.diagonal and order.raised:
         answer["raised diagonal"] = model.n_samples * view.diagonal()
-    if not order.raised and not isinstance(view, OutputView):
-        view.weights[:] = plain
+    if not order.raised:
+        if isinstance(view, OutputView):
+            view.be_plain()
+        else:
+            view.weights[:] = plain
     if order.sample > 0.0:
         assert isinstance(view, CurvatureView)
         if not hasattr(model, "squared_rows"):

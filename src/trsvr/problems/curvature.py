@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trsvr._compile import compiled_for, kernel
 from trsvr._vectors import Vector, dot
 from trsvr.problems.linear import LinearModel, as_matrix
+from trsvr.problems.losses import curvature_bound
 from trsvr.problems.margins import Indices, MarginKernels, Sample
 from trsvr.problems.passes import (
     ChangeSum,
@@ -57,8 +58,8 @@ def _penalty_curvatures(kernels: Any, x: Vector, out: Vector) -> None:
     kernels.penalty_curvatures(x, out)
 
 
-def _raise_weights(kernels: Any, margins: Vector, weights: Vector) -> None:
-    kernels.raise_weights(margins, weights)
+def _raise_weights(kernels: Any, margins: Vector, weights: Vector, steep: float) -> None:
+    kernels.raise_weights(margins, weights, steep)
 
 
 @kernel()
@@ -125,6 +126,10 @@ class CurvatureView:
         self.margins = np.zeros(self.n_rows)
         self.weights = np.zeros(self.n_rows)
         self._gram = SampledMatrix(problem, self.kernels)
+        bound = curvature_bound(problem.loss)
+        #: whether `be_cautious` can be more and less so
+        self.graded = bound is not None
+        self._bound = 0.0 if bound is None else bound
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
@@ -151,10 +156,18 @@ class CurvatureView:
         """Sum of the curvatures."""
         return float(self.weights.sum())
 
-    def be_cautious(self) -> float:
-        """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
+    def be_cautious(self, steep: float = 1.0, flat: float = 0.0) -> float:
+        """Raise the curvatures towards what a bound on the losses would have; returns their sum before over after.
+
+        ``steep``: how far for rows on the wrong side, where a loss is nearly linear. ``flat``: part of the largest
+        curvature of its loss that every row gets at least; rows that are flat here may not be so elsewhere, and hold a
+        step back with it.
+        """
         before = float(self.weights.sum())
-        compiled_for(_raise_weights, self.kernels)(self.kernels, self.margins, self.weights)
+        compiled_for(_raise_weights, self.kernels)(self.kernels, self.margins, self.weights, steep)
+        if flat > 0.0:
+            scale = self.kernels.weights if self.kernels.weights.size else 1.0
+            np.maximum(self.weights, flat * self._bound * scale, out=self.weights)
         after = float(self.weights.sum())
         return before / after if after > 0.0 else 1.0
 
@@ -180,7 +193,11 @@ class CurvatureView:
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(WeightedSum(self.weights, v))
+        return self._mean(self.product_task(v))
+
+    def product_task(self, v: Vector) -> WeightedSum:
+        """The same as a task for `Passes`."""
+        return WeightedSum(self.weights, v)
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""
@@ -254,7 +271,7 @@ class CurvatureView:
         self.penalty_curvatures(x)
         self.penalty_slopes(x)
         no_rows = self.kernels._replace(labels=self.kernels.labels[:0])
-        compiled_for(_raise_weights, no_rows)(no_rows, nothing, nothing)
+        compiled_for(_raise_weights, no_rows)(no_rows, nothing, nothing, 1.0)
         if dense:
             passes.warm_up(ChangeSum(x, nothing), self.kernels)
             self._gram.warm_up()

@@ -254,8 +254,8 @@ class MarginKernels(NamedTuple):
         self.rows.finish_squares(block, filled, out)
         return taken
 
-    def raise_weights(self, margins: Vector, weights: Vector) -> None:
-        """Raise each kept curvature to |slope| / max(|z|, 1), weighted.
+    def raise_weights(self, margins: Vector, weights: Vector, steep: float) -> None:
+        """Raise each kept curvature to |slope| / max(|z|, 1), weighted; or go a part, ``steep``, of that way.
 
         Where a loss is nearly linear its curvature says nothing about how far to go; this lets a row ask for a step
         that brings its margin about to zero. For the logistic loss it is within a factor of two of the quadratic upper
@@ -263,7 +263,8 @@ class MarginKernels(NamedTuple):
         """
         for i in range(self.labels.size):
             slope = abs(self.loss.slope(margins[i], self.labels[i]))
-            weights[i] = max(weights[i], self.scale(i) * slope / max(abs(margins[i]), 1.0))
+            more = self.scale(i) * slope / max(abs(margins[i]), 1.0) - weights[i]
+            weights[i] += steep * max(more, 0.0)
 
     def penalty_slopes(self, x: Vector, out: Vector) -> None:
         """Gradient of r, in ``out``."""

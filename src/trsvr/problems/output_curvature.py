@@ -24,6 +24,8 @@ from trsvr.problems.passes import DiagonalSum, KeptProductSum, add_parts
 class OutputView:
     """Value, gradient and curvatures at one point."""
 
+    graded = True  # whether `be_cautious` can be more and less so
+
     def __init__(self, problem: LinearModel) -> None:
         kernels = problem.kernels
         assert isinstance(kernels, OutputKernels)
@@ -41,11 +43,12 @@ class OutputView:
             kernels.intercept,
         )
         self._gram = SampledMatrix(problem, self._rows)
+        self._raised: NDArray[np.float64] | None = None
         self._weights: NDArray[np.float64] | None = None
 
     def evaluate(self, x: Vector) -> tuple[float, Vector]:
         """F and ∇f at x; the view is then of x."""
-        self._weights = None
+        self.be_plain()
         return self.problem.value_and_gradient(x, self._probabilities.ravel())
 
     def record(self) -> dict[str, NDArray[np.float64]]:
@@ -56,12 +59,18 @@ class OutputView:
         """Take over such a record."""
         if record["probabilities"].shape != self._probabilities.shape:
             raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
-        self._probabilities, self._weights = record["probabilities"].copy(), None
+        self._probabilities = record["probabilities"].copy()
+        self.be_plain()
+
+    @property
+    def _chances(self) -> NDArray[np.float64]:
+        """The probabilities that make the curvatures."""
+        return self._probabilities if self._raised is None else self._raised
 
     def _curvatures(self) -> NDArray[np.float64]:
         """π_k (1 − π_k) of every row, weighted; an array for each output."""
         if self._weights is None:
-            known = self._probabilities.T
+            known = self._chances.T
             self._weights = np.ascontiguousarray(known * (1.0 - known))
             if self.kernels.weights.size:
                 self._weights *= self.kernels.weights
@@ -71,9 +80,24 @@ class OutputView:
         """Sum of the curvatures."""
         return float(self._curvatures().sum())
 
-    def be_cautious(self) -> float:
-        """There is no bound to raise the curvatures to: they stay as they are."""
-        return 1.0
+    def be_cautious(self, steep: float = 1.0, flat: float = 0.0) -> float:
+        """Raise the curvatures towards what a bound on the losses would have; returns their sum before over after.
+
+        ``steep``: how far for rows on the wrong side. ``flat``: part of every row's probabilities that is spread over
+        all outputs, of which the whole would be Böhning's bound.
+        """
+        self.be_plain()
+        before = self.total_weight()
+        self._raised = raised_chances(self._probabilities, self.kernels.labels, steep)
+        self._raised *= 1.0 - flat
+        self._raised += flat / self.outputs
+        self._weights = None
+        after = self.total_weight()
+        return before / after if after > 0.0 else 1.0
+
+    def be_plain(self) -> None:
+        """The curvatures are those of the losses again."""
+        self._raised = self._weights = None
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
@@ -96,7 +120,11 @@ class OutputView:
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(KeptProductSum(self._probabilities, v), self.kernels, self.d)
+        return self._mean(self.product_task(v), self.kernels, self.d)
+
+    def product_task(self, v: Vector) -> KeptProductSum:
+        """The same as a task for `Passes`."""
+        return KeptProductSum(self._chances, v)
 
     def _mean(self, task: Any, over: Any, length: int) -> Vector:
         out = np.empty(length)
@@ -115,3 +143,22 @@ class OutputView:
             self._gram.warm_up()
         else:
             self.problem.passes.warm_up(DiagonalSum(np.zeros(1), self.d // self.outputs), self._rows)
+
+
+def raised_chances(chances: NDArray[np.float64], labels: Vector, steep: float) -> NDArray[np.float64]:
+    """Probabilities between π and the label's, for rows that are on the wrong side.
+
+    There the loss is nearly linear, and its curvature says nothing about how far to go. With z = log((1 − π_y) / π_y)
+    the mixture has the curvature (1 − π_y) / max(z, 1) along the label, at most ¼: with two outputs a row asks for the
+    step that brings its margin about to zero, as in `MarginKernels.raise_weights`. So it is with ``steep`` = 1; with
+    less of it, less is mixed in.
+    """
+    rows, places = np.arange(len(labels)), labels.astype(np.int64)
+    right = chances[rows, places]
+    odds = np.log1p(-np.minimum(right, 0.5)) - np.log(np.maximum(right, np.finfo(float).eps))
+    wanted = np.minimum((1.0 - right) / np.maximum(odds, 1.0), 0.25)
+    share = 0.5 - np.sqrt(0.25 - wanted)
+    mixed = np.where(share > right, steep * (share - right) / np.maximum(1.0 - right, 0.5), 0.0)
+    raised = chances * (1.0 - mixed)[:, None]
+    raised[rows, places] += mixed
+    return raised

@@ -82,8 +82,13 @@ _RIGHT = 0.8
 _HELPFUL, _POOR, _USELESS = 0.03, 0.1, 0.7
 # Curvatures that have changed by less than this part in all are the same.
 _MOVED = 0.1
-# Raised curvatures are given up when the true ones are this part of them.
+# Raised curvatures are given up when the true ones are this part of them; where they can be raised more and less, when
+# hardly anything is left of it.
 _TRUSTED = 0.5
+_CONVINCED = 0.99
+# Part of the largest curvature that every row counts with at least, at first; the change when a step fails or not.
+_FIRST_CAUTION = 1e-3
+_MORE_CAUTION = 4.0
 _UNBOUNDED = 1e10
 # What is left to gain is estimated to a factor of about this; that one step has left less than that part is not
 # believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it.
@@ -119,6 +124,7 @@ class _Work:
     kept: bool = True  # whether the last step was kept
     products: int = 0  # that the last step has cost
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
+    caution: float = _FIRST_CAUTION  # of the largest curvature, so much counts for every row then
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
     convexity: float = 0.0  # of the penalty, where nothing else says what a gradient is worth
@@ -320,7 +326,7 @@ class AdaptiveTRSVR:
         penalty = view.penalty_curvatures(state.x)
         if (penalty < 0.0).any():
             state.scalars["nonconvex"] = 1.0
-        if work.cautious and view.be_cautious() > _TRUSTED and work.kept:
+        if work.cautious and self._raise_curvatures(state) and work.kept:
             work.cautious = False  # the raised curvatures are hardly more than the true ones: back among ordinary rows
             view.evaluate(state.x)
             report.gradient_evaluations += problem.n_samples
@@ -353,6 +359,14 @@ class AdaptiveTRSVR:
         if outputs > 1:
             work.norm = ShiftNorm(work.norm, penalty, outputs)
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
+
+    @staticmethod
+    def _raise_curvatures(state: State) -> bool:
+        """Raise them as far as caution asks for; returns whether that was hardly any more than the true ones."""
+        work: _Work = state.work
+        if not _is_graded(state):
+            return bool(work.here.be_cautious() > _TRUSTED)
+        return bool(work.here.be_cautious(min(work.caution / _FIRST_CAUTION, 1.0), work.caution) > _CONVINCED)
 
     def _sketch(self, problem: FiniteSum, state: State, report: EpochReport, random: _Draws, anew: bool) -> None:
         """The largest curvatures, once conjugate gradients have needed many products, and then with every diagonal."""
@@ -500,6 +514,8 @@ class AdaptiveTRSVR:
         if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
             work.escape = None
             refused, work.kept = not work.kept, True
+            if work.cautious and not refused:
+                work.caution /= _MORE_CAUTION
             scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
             scalars["cg_tolerance"] = self._next_tolerance(state, decrease)
             if not before["inside"] and not (refused and scalars["nonconvex"]):
@@ -511,6 +527,8 @@ class AdaptiveTRSVR:
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
             expected = self._expected_decrease(work, decrease, before["value"] - state.value)
+            if work.cautious and _is_graded(state):
+                expected = math.inf  # with raised curvatures steps are short
             if work.convexity > 0.0:
                 expected = max(expected, 0.5 * dot(state.gradient, state.gradient) / work.convexity)
             scalars["expected_decrease"] = expected
@@ -531,11 +549,14 @@ class AdaptiveTRSVR:
             work.escape = work.escape if work.escape_length > _EPSILON else None
             return
         work.averaged = 0
-        if work.here is not None and getattr(work.here, "outputs", 1) == 1 and not work.cautious:
+        if work.here is not None and not work.cautious:
             # It is more often the curvature that is too small, far from the minimiser, than the sample.
             work.cautious = True
             if not scalars["nonconvex"]:
                 return
+        elif _is_graded(state) and work.caution < 1.0:
+            work.caution = min(_MORE_CAUTION * work.caution, 1.0)
+            return
         scalars["alpha"] = _SHRINK * min(scalars["alpha"], before["length"] or scalars["alpha"])
         if not isinstance(work.norm, DenseNorm):
             return  # the whole Hessian was the model: it is not the sample that was wrong
@@ -607,6 +628,12 @@ def _view_of(problem: Any) -> Any:
     if hasattr(problem, "curvature_view"):
         return problem.curvature_view()
     return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
+
+
+def _is_graded(state: State) -> bool:
+    """Whether caution has degrees: a step on the whole Hessian can fail only because curvatures change on its way."""
+    work: _Work = state.work
+    return work.exact and not state.scalars["nonconvex"] and getattr(work.here, "graded", False)
 
 
 def _rows_of_matrix(problem: FiniteSum, state: State) -> int:

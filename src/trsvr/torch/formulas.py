@@ -62,8 +62,7 @@ def slopes_of(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
 def curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
     """Second derivatives, n × K; for `Softmax` the diagonal π (1 − π)."""
     if isinstance(loss, Softmax):
-        shares = torch.softmax(Z, 1)
-        return shares * (1.0 - shares)
+        return _spread(torch.softmax(Z, 1))
     z = Z[:, 0]
     if isinstance(loss, Logistic):
         small = torch.exp(-z.abs())
@@ -80,15 +79,30 @@ def curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
 
 def raised_curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
     """The same, at least |slope| / max(|z|, 1): see `trsvr.problems.margins.MarginKernels.raise_weights`."""
-    found = curvatures(loss, Z, y)
     if isinstance(loss, Softmax):
-        return found
+        return _spread(raised_chances(Z, y))
+    found = curvatures(loss, Z, y)
     return torch.maximum(found, slopes_of(loss, Z, y).abs() / Z.abs().clamp(min=1.0))
 
 
-def curvature_times(loss: Any, Z: Tensor, y: Tensor, T: Tensor) -> Tensor:
+def curvature_times(loss: Any, Z: Tensor, y: Tensor, T: Tensor, raised: bool = False) -> Tensor:
     """Second derivative of each row's loss, times the row of T: n × K."""
     if isinstance(loss, Softmax):
-        shares = torch.softmax(Z, 1)
+        shares = raised_chances(Z, y) if raised else torch.softmax(Z, 1)
         return shares * (T - (shares * T).sum(1, keepdim=True))
-    return curvatures(loss, Z, y) * T
+    return (raised_curvatures if raised else curvatures)(loss, Z, y) * T
+
+
+def _spread(chances: Tensor) -> Tensor:
+    return chances * (1.0 - chances)
+
+
+def raised_chances(Z: Tensor, y: Tensor) -> Tensor:
+    """Probabilities nearer to the label's, for rows on the wrong side: `trsvr.problems.output_curvature` says why."""
+    chances, place = torch.softmax(Z, 1), y.long()[:, None]
+    right = chances.gather(1, place)
+    odds = torch.log1p(-right.clamp(max=0.5)) - torch.log(right.clamp(min=torch.finfo(torch.float64).eps))
+    wanted = ((1.0 - right) / odds.clamp(min=1.0)).clamp(max=0.25)
+    share = 0.5 - torch.sqrt(0.25 - wanted)
+    mixed = torch.where(share > right, (share - right) / (1.0 - right).clamp(min=0.5), 0.0)
+    return (chances * (1.0 - mixed)).scatter_add(1, place, mixed)

@@ -127,10 +127,7 @@ class Sums:
     def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
         """Σ Hessians of the losses at x, times v."""
         Z, y = self.margins(x), self.labels.double()
-        T = self.margins(v)
-        if raised:
-            return self._back(self._weighed(formulas.raised_curvatures(self.loss, Z, y)) * T)
-        return self._back(self._weighed(formulas.curvature_times(self.loss, Z, y, T)))
+        return self._back(self._weighed(formulas.curvature_times(self.loss, Z, y, self.margins(v), raised)))
 
     def diagonal(self, x: Tensor, raised: bool = False) -> Tensor:
         """Diagonal of the same Hessians' sum."""

@@ -75,8 +75,6 @@ class TensorView:
 
     def be_cautious(self) -> float:
         """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
-        if self.outputs > 1:
-            return 1.0
         before = self._total
         self._raised = True
         self._total = float(self.sums.total_curvature(self.at, raised=True))
