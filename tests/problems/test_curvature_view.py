@@ -5,7 +5,10 @@ import pytest
 import scipy.sparse
 
 import trsvr
+from oracle import Oracle
+from trsvr.problems import L2, LinearModel, Softmax
 from trsvr.problems.curvature import CurvatureView
+from trsvr.problems.output_curvature import OutputView
 
 
 def looked_at(intercept, sparse, d=7, rows=1500):
@@ -80,3 +83,52 @@ def test_a_sketch_of_all_rows_is_a_product_and_of_some_rows_has_it_as_its_mean(i
     sets = np.unique(draws.round(12), axis=0)
     assert len(sets) == 15
     np.testing.assert_allclose(sets.mean(axis=0), exact, rtol=1e-9, atol=1e-12)
+
+
+def test_caution_gives_every_row_a_part_of_the_largest_curvature():
+    problem, view, x, _, _ = looked_at(True, False)
+    plain, margins, scale = view.weights.copy(), view.margins.copy(), problem.kernels.weights
+    slopes = scale / (1.0 + np.exp(problem.kernels.labels * margins))
+    raised = np.maximum(plain, slopes / np.maximum(np.abs(margins), 1.0))
+    for steep, flat in ((1.0, 0.0), (0.25, 0.0), (0.5, 0.2), (0.0, 1.0)):
+        view.evaluate(x)
+        ratio = view.be_cautious(steep, flat)
+        wanted = np.maximum(plain + steep * (raised - plain), flat * 0.25 * scale)
+        np.testing.assert_allclose(view.weights, wanted, rtol=1e-9, atol=1e-15)
+        assert ratio == pytest.approx(plain.sum() / wanted.sum())
+
+
+def test_caution_with_several_outputs():
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(200, 4)), np.arange(200) % 3
+    problem, view = (problem := LinearModel(X, y, Softmax(), L2(0.0))), OutputView(problem)
+    x = 4.0 * rng.normal(size=12)
+    view.evaluate(x)
+    scores = X @ x.reshape(4, 3)
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    right = chances[np.arange(200), y]
+    wrong = (right < 0.2) & (right > 1e-8)  # smaller ones have few digits: they are kept as slopes
+
+    def hessian(shares):
+        blocks = np.einsum("ik,kl->ikl", shares, np.eye(3)) - np.einsum("ik,il->ikl", shares, shares)
+        return np.einsum("ij,im,ikl->jkml", X, X, blocks).reshape(12, 12) / 200
+
+    def shown():
+        return np.column_stack([view.product(unit) for unit in np.eye(12)])
+
+    np.testing.assert_allclose(shown(), hessian(chances), atol=1e-12)
+    np.testing.assert_allclose(shown(), Oracle(X, y, Softmax(), L2(0.0)).hessian(x), atol=1e-12)
+    view.be_cautious(0.0, 0.3)
+    np.testing.assert_allclose(shown(), hessian(0.7 * chances + 0.1), atol=1e-12)
+    view.be_cautious(0.0, 1.0)  # Böhning's bound
+    assert np.linalg.eigvalsh(shown() - hessian(chances))[0] > -1e-12
+    assert view.be_cautious() < 1.0
+    raised = view._chances
+    np.testing.assert_allclose(raised.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(raised[right > 0.5], view._probabilities[right > 0.5])
+    mine = raised[np.arange(200), y][wrong]
+    odds = np.log((1 - right[wrong]) / right[wrong])
+    np.testing.assert_allclose(mine * (1 - mine), np.minimum((1 - right[wrong]) / np.maximum(odds, 1), 0.25), rtol=1e-6)
+    np.testing.assert_allclose(shown(), hessian(raised), atol=1e-12)
+    view.be_plain()
+    np.testing.assert_allclose(shown(), hessian(chances), atol=1e-12)

@@ -10,6 +10,7 @@ import torch
 import trsvr
 from oracle import Oracle, scaled_weights
 from trsvr import problems
+from trsvr.problems.output_curvature import OutputView
 from trsvr.torch import LinearModel
 
 PENALTY = problems.L2(1e-2) + problems.DoubleWell(0.3, 0.7)
@@ -230,6 +231,21 @@ def test_cautious_curvatures(loss):
     raised = np.maximum(curvatures[:, 0, 0], np.abs(slopes[:, 0]) / np.maximum(np.abs(X @ x), 1.0))
     assert view.be_cautious() == pytest.approx(before / raised.sum(), rel=1e-12)
     close(view.matrix(N, rng)[0], (X * raised[:, None]).T @ X / N)
+
+
+def test_cautious_curvatures_with_several_outputs():
+    X, y, rng = data(problems.Softmax())
+    weights = rng.uniform(0.5, 2.0, size=N)
+    x, v = 1.5 * rng.normal(size=(2, 3 * P))
+    here = OutputView(problems.LinearModel(X, y, problems.Softmax(), problems.L2(0.0), sample_weight=weights))
+    there = LinearModel(X, y, problems.Softmax(), problems.L2(0.0), sample_weight=weights).curvature_view()
+    for view in (here, there):
+        view.evaluate(x)
+    assert here.be_cautious() == pytest.approx(there.be_cautious(), rel=1e-6)
+    assert here.total_weight() == pytest.approx(there.total_weight(), rel=1e-6)
+    close(there.product(v), here.product(v), 1e-6)
+    close(there.diagonal(), here.diagonal(), 1e-6)
+    close(there.matrices(N, rng)[0], here.matrices(N, rng)[0], 1e-6)
 
 
 def test_view_is_recorded_for_checkpoints():

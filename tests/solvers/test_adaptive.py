@@ -141,6 +141,18 @@ def test_several_outputs_in_unlike_units_are_not_left_too_early():
     assert 0.5 * gradient @ np.linalg.solve(oracle.hessian(result.x), gradient) <= 1e-10 * result.value
 
 
+def test_rows_that_are_flat_hold_a_step_back():
+    """Standardised pixels, hardly a penalty: a step that ignores saturated rows puts them on the wrong side."""
+    X, y = sklearn.datasets.load_digits(return_X_y=True)
+    X = (X - X.mean(axis=0)) / np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0)
+    problem = LinearModel(X, y, Softmax(), L2(1e-4 / len(X)))
+    result = trsvr.minimize(problem)
+    assert result.status is trsvr.Status.CONVERGED
+    assert result.epochs < 80  # it was 781
+    gradient = Oracle(X, y, Softmax(), problem.regularizer).gradient(result.x)
+    assert np.abs(gradient).max() < 1e-9
+
+
 @pytest.mark.parametrize(("l2", "norm"), [(1e-6, "identity"), (1e-8, "diagonal")])
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_without_a_scale_the_end_is_not_called_too_early(seed, l2, norm):
