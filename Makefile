@@ -63,10 +63,9 @@ package: $(VENV)/.developer
 	$(BIN)/python -m build
 
 # The lowest versions that pyproject.toml declares, in an environment of their own. Left out: what takes long, what needs
-# a browser, a cluster or real data. Old packages on newer ones of theirs deprecate this and that: no error here.
+# a browser or real data. Old packages on newer ones of theirs deprecate this and that: no error here.
 oldest: $(VENV)-oldest/.tested-versions
-	$(VENV)-oldest/bin/python -m pytest -m "not (long or slow or browser or gpu or data)" --ignore=tests/cluster \
-	  -W default::DeprecationWarning
+	$(VENV)-oldest/bin/python -m pytest -m "not (long or slow or browser or gpu or data)" -W default::DeprecationWarning
 
 $(VENV)-oldest/.tested-versions: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(VENV)-oldest

@@ -168,7 +168,7 @@ def test_losses_weights_and_gathering(client, loss, regularizer):
 
 def test_many_columns_send_the_point_once(client):
     rng = np.random.default_rng(2)
-    X = scipy.sparse.random_array((60, 9000), density=0.01, format="csr", rng=rng)
+    X = scipy.sparse.csr_array(scipy.sparse.random(60, 9000, density=0.01, format="csr", random_state=rng))
     y = np.tile([0, 1], 30)
     there = trsvr.dask.LinearModel(cut(X, [20, 40]), cut(y, [20, 40]), client=client)
     x = rng.normal(size=9000)
