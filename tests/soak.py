@@ -240,6 +240,7 @@ def truthful(case: Case, result: trsvr.Result) -> None:
     # And to a gradient: its terms, one by one.
     rounding = 1e3 * EPSILON * np.abs(oracle.component_gradients(x)).max(axis=0, initial=0.0).max(initial=0.0)
     rounding += 1e3 * EPSILON * np.abs(oracle.A).max(initial=0.0) * sizes
+    rounding += 1e3 * EPSILON * np.abs(np.diagonal(oracle.hessian(x))).max() * np.abs(x).max()  # of x itself
     assert np.abs(result.gradient - gradient).max() <= 1e-6 * np.abs(gradient).max() + rounding, "another gradient"
     assert result.value <= oracle.value(start) + 1e-9 * scale, "worse than the start"
     assert len(result.trace) >= 1

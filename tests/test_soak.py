@@ -20,6 +20,7 @@ FOUND = {
     6307: "the same: the square of a quasi-Newton norm was negative",
     39324: "softmax, hardly penalised: a shift of all outputs was not seen in the norm",
     35874: "softmax without a penalty: a remembered direction whose curvature underflows",
+    104701: "no penalty: a remembered direction whose curvature is nothing but rounding",
     37551: "L-BFGS begins where the value is zero",
     39735: "classic trust region, estimated curvature: a model that foretells a rise is no rounding floor",
     45616: "the same, with columns of very unlike scale",

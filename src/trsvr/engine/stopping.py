@@ -218,7 +218,10 @@ def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector,
 
 
 def _is_nothing(problem: Any, x: Vector, gradient: Vector) -> bool:
-    """Whether even a step as long as x would change f by less than the rounding of f(0): losses may vanish at x."""
+    """Whether even a step as long as x, or as one, would change f by less than the rounding of f(0).
+
+    Losses may vanish at x, and their values with them.
+    """
     at_zero = abs(float(problem.value_and_gradient(np.zeros_like(x))[0]))
-    change = math.sqrt(dot(gradient, gradient)) * math.sqrt(dot(x, x))
+    change = math.sqrt(dot(gradient, gradient)) * max(math.sqrt(dot(x, x)), 1.0)
     return math.isfinite(at_zero) and change <= float(np.finfo(float).eps) * at_zero

@@ -146,9 +146,8 @@ class _Work:
         self.here, self.there = self.there, self.here
 
     def remember(self, pairs: list[tuple[Vector, Vector]]) -> None:
-        """Keep the newest directions and products, if they are not so small that their curvatures vanish."""
-        tiny = float(np.finfo(float).tiny)
-        pairs = [(s, y) for s, y in pairs if dot(s, y) > tiny and dot(y, y) > tiny]
+        """Keep the newest directions and products whose curvatures are more than rounding."""
+        pairs = [(s, y) for s, y in pairs if _is_more_than_rounding(s, y)]
         if pairs:
             directions, images = (np.array(part) for part in zip(*pairs[-_PAIRS:], strict=True))
             if self.directions is not None:
@@ -640,6 +639,13 @@ def _rows_of_matrix(problem: FiniteSum, state: State) -> int:
     """Rows that P is made of next; if all of them count, those of weight zero come along."""
     rows = state.scalars["curvature_rows"]
     return int(rows if rows < problem.n_samples else state.work.there.n_rows)
+
+
+def _is_more_than_rounding(direction: Vector, image: Vector) -> bool:
+    """Whether sᵀHs has a digit that is right, and is large enough to divide by."""
+    sizes = float(np.abs(direction) @ np.abs(image))
+    tiny = float(np.finfo(float).tiny)
+    return bool(dot(direction, image) > max(16.0 * _EPSILON * sizes, tiny) and dot(image, image) > tiny)
 
 
 def _with_pairs(norm: Any, work: _Work) -> Any:
