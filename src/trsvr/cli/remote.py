@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,8 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
                 f"--scheduler {scheduler}: no scheduler answers there ({error}); the address is what `dask scheduler` "
                 "prints when it starts, such as tcp://10.0.0.1:8786"
             ) from None
+        # What callbacks of a connection run into while Ctrl-C closes it is nobody's concern; real failures are raised.
+        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
         with client:
             yield client
         return
