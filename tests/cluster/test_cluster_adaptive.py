@@ -75,6 +75,21 @@ def test_a_batch_too_large_to_travel_is_summed_where_it_lies(client):
     assert result.value == pytest.approx(trsvr.minimize(here).value, rel=1e-11)
 
 
+def assert_same_curvatures(far, near, x, v, tolerance):
+    """At x, plain and raised; both views are left raised."""
+    far.expect("diagonal", 0, 0, True)
+    assert far.evaluate(x)[0] == pytest.approx(near.evaluate(x)[0])
+    for raised in (False, True):
+        if raised:
+            assert far.be_cautious() == pytest.approx(near.be_cautious())
+        assert far.total_weight() == pytest.approx(near.total_weight())
+        np.testing.assert_allclose(far.product(v), near.product(v), atol=tolerance)
+        np.testing.assert_allclose(far.diagonal(), near.diagonal(), atol=tolerance)
+        if isinstance(near, CurvatureView):
+            whole = [view.matrix(700, np.random.default_rng(0)) for view in (far, near)]
+            np.testing.assert_allclose(whole[0][0], whole[1][0], atol=tolerance)
+
+
 def test_the_view_of_several_outputs_agrees_with_the_one_in_memory(client):
     lengths = [100, 350, 250]
     X, margins = classification(700, 6)[0], np.random.default_rng(2).normal(size=700)
@@ -83,14 +98,7 @@ def test_the_view_of_several_outputs_agrees_with_the_one_in_memory(client):
     here = problems.LinearModel(X, y, problems.Softmax())
     far, near = there.curvature_view(), OutputView(here)
     x, v = 3.0 * np.random.default_rng(4).normal(size=(2, 18))
-    far.expect("diagonal", 0, 0, True)
-    assert far.evaluate(x)[0] == pytest.approx(near.evaluate(x)[0])
-    for raised in (False, True):
-        if raised:
-            assert far.be_cautious() == pytest.approx(near.be_cautious())
-        assert far.total_weight() == pytest.approx(near.total_weight())
-        np.testing.assert_allclose(far.product(v), near.product(v), atol=1e-12)
-        np.testing.assert_allclose(far.diagonal(), near.diagonal(), atol=1e-12)
+    assert_same_curvatures(far, near, x, v, 1e-12)
 
 
 def test_the_view_agrees_with_the_one_in_memory(client):
@@ -105,16 +113,7 @@ def test_the_view_agrees_with_the_one_in_memory(client):
     far, near = there.curvature_view(), CurvatureView(here)
     rng = np.random.default_rng(4)
     x, moved, v = rng.normal(size=(3, 7))
-    far.expect("diagonal", 0, 0, True)
-    assert far.evaluate(x)[0] == pytest.approx(near.evaluate(x)[0])
-    for raised in (False, True):
-        if raised:
-            assert far.be_cautious() == pytest.approx(near.be_cautious())
-        assert far.total_weight() == pytest.approx(near.total_weight())
-        np.testing.assert_allclose(far.product(v), near.product(v), atol=1e-13)
-        np.testing.assert_allclose(far.diagonal(), near.diagonal(), atol=1e-13)
-        whole = [view.matrix(700, np.random.default_rng(0)) for view in (far, near)]
-        np.testing.assert_allclose(whole[0][0], whole[1][0], atol=1e-13)
+    assert_same_curvatures(far, near, x, v, 1e-13)
     # Raised after the round, the diagonal is what the sample here says of it.
     late = there.curvature_view()
     late.evaluate(x)

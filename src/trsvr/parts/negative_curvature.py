@@ -16,7 +16,7 @@ _FLAT = 1e-7
 
 
 def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool) -> Vector | None:
-    """A direction v of length about one, in which vᵀHv is clearly negative; None if none is found.
+    """A direction v, of entries at most one, in which vᵀHv is clearly negative; None if none is found.
 
     With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are
     tried, all those together that bend down, and conjugate gradients from a fixed start, which meet negative curvature

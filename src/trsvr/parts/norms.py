@@ -216,8 +216,8 @@ class ShiftNorm:
         self._norm, self._outputs = norm, outputs
         if isinstance(norm, DiagonalNorm):
             self.diagonal = norm.diagonal
-        stiffness = np.abs(penalty).reshape(-1, outputs).mean(axis=1)
-        self._inverse = np.divide(1.0, stiffness, out=np.zeros_like(stiffness), where=stiffness > np.finfo(float).tiny)
+        shared = np.abs(penalty).reshape(-1, outputs).mean(axis=1)
+        self._inverse = np.divide(1.0, shared, out=np.zeros_like(shared), where=shared > np.finfo(float).tiny)
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
