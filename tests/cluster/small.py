@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 #: bytes that a worker with little memory may use, its own interpreter included
-LIMIT = 400_000_000
+LIMIT = 500_000_000
 
 
 @contextlib.contextmanager
