@@ -24,6 +24,14 @@ FOUND = {
     37551: "L-BFGS begins where the value is zero",
     39735: "classic trust region, estimated curvature: a model that foretells a rise is no rounding floor",
     45616: "the same, with columns of very unlike scale",
+    1104473: "squared hinge, few rows: P was made before some of them left the hinge",
+    403372: "the same",
+    905981: "softmax without a penalty: a step of one product does not see where the curvature is small",
+    703046: "the same, with a batch of eight rows",
+    1001378: "the same with the norm of nothing known, columns of very unlike scale",
+    1203881: "the same",
+    526068: "the same, no penalty",
+    421289: "L-BFGS at a hinge: the slope turns on so short a way that values do not show it",
 }
 
 

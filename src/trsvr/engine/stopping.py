@@ -204,11 +204,14 @@ def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector,
         return None
     clearly = _CLEARLY * max(abs(value), np.finfo(float).tiny)
     length = clearly / size
-    downhill = float(problem.value_and_gradient(x - length * gradient)[0])
+    downhill, beyond = problem.value_and_gradient(x - length * gradient)
+    downhill = float(downhill)
     uphill = float(problem.value_and_gradient(x + length * gradient)[0])
     rounding = _STILL_BITS * max(abs(uphill), abs(downhill))
     if abs(uphill - downhill - 2.0 * clearly) > clearly + rounding:
-        return None if _is_nothing(problem, x, gradient) else "values and gradients disagree"
+        # Where the slope turns on so short a way, at a hinge for example, nothing that is clear can be gained on it.
+        turns = dot(beyond, gradient) < 0.0
+        return None if turns or _is_nothing(problem, x, gradient) else "values and gradients disagree"
     for _ in range(_TRIED_LENGTHS):
         if downhill < value - 0.25 * length * size:
             return f"a step of {length:.1e} times the gradient lowers it by {value - downhill:.1e}: steps are too short"

@@ -91,9 +91,13 @@ _FIRST_CAUTION = 1e-3
 _MORE_CAUTION = 4.0
 _UNBOUNDED = 1e10
 # What is left to gain is estimated to a factor of about this; that one step has left less than that part is not
-# believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it.
-_CAUTION = 4.0
+# believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it. How much softer H was
+# than P is forgotten slowly: a step of few products does not see it.
+_DOUBT = 4.0
 _BELIEVED = 1e-6
+_FORGET = 0.5
+# An end is believed while the curvatures have changed by less than this part.
+_STOOD_STILL = 1e-3
 # A model that foretells less than this part of ½‖g‖²_{P⁻¹} was not solved in its own scale.
 _SCALED = 1e-3
 # A nonconvex run ends where so little is expected, relatively, with a gradient so small, if no curvature is negative.
@@ -128,6 +132,7 @@ class _Work:
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
     convexity: float = 0.0  # of the penalty, where nothing else says what a gradient is worth
+    softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
     left: float = 0.0  # what the last step has left of the model's decrease, where it was made in a subspace
 
     # Built anew by every outer iteration; all other fields are recorded in checkpoints.
@@ -526,6 +531,8 @@ class AdaptiveTRSVR:
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
             expected = self._expected_decrease(work, decrease, before["value"] - state.value)
+            if expected <= _NEARLY * abs(state.value) and self._has_moved(work):
+                expected = math.inf
             if work.cautious and _is_graded(state):
                 expected = math.inf  # with raised curvatures steps are short
             if work.convexity > 0.0:
@@ -581,7 +588,7 @@ class AdaptiveTRSVR:
         """How far f is above its minimum: ½‖g‖²_{P⁻¹}, or by what the last step has gained where P is no model of H.
 
         After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
-        ‖g‖²_{P⁻¹} have fallen alike: where the model was right, so that there is a reason to believe it.
+        ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it.
         """
         if isinstance(work.norm, DenseNorm) and work.norm.convex:
             return decrease
@@ -589,14 +596,26 @@ class AdaptiveTRSVR:
         predicted = float(before["predicted"])
         if before["bounded"]:
             return math.inf  # a short step gains little, wherever it is made
+        if before["decrease"] > 0.0:
+            work.softness = max(predicted / before["decrease"], _FORGET * work.softness)
         rounding = 64 * _EPSILON * abs(before["value"])
         right = abs(gained - predicted) <= (1.0 - _RIGHT) * predicted + rounding
         # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
         knows = work.here is not None and predicted >= _SCALED * before["decrease"]
         if right and before["foretold"] is not None and before["inside"] and knows:
-            predicted *= min(1.0, max(_CAUTION * decrease / before["decrease"], _BELIEVED))
-            return predicted
+            return max(_DOUBT * work.softness * decrease, _BELIEVED * predicted)
         return predicted if knows else max(predicted, decrease)
+
+    @staticmethod
+    def _has_moved(work: _Work) -> bool:
+        """Whether the curvatures of the losses are others than at the last reference, from which P is.
+
+        Rows may have left a hinge, and with them the curvature by which P has measured what is left.
+        """
+        if work.here is None or math.isnan(work.total_weight):
+            return False
+        weight = work.here.total_weight()
+        return bool(abs(weight - work.total_weight) > _STOOD_STILL * weight)
 
     def _doubt(self, state: State) -> None:
         """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
