@@ -31,6 +31,12 @@ FOUND = {
     1001378: "the same with the norm of nothing known, columns of very unlike scale",
     1203881: "the same",
     526068: "the same, no penalty",
+    4008310: "one column that is nearly always zero: P was of another point, and the sum of curvatures did not show it",
+    8001321: "a sketch of fifteen rows: nothing was left for the directions that it had not seen",
+    12004386: "the norm of nothing known, an intercept: only the gradient can tell",
+    9002505: "squared hinge: a margin that is not a number had no loss",
+    6000108: "a value of 1e-162, where squares of squares underflow",
+    3006263: "L-BFGS comes to a hinge: a gradient that grows while the value falls is no divergence",
     421289: "L-BFGS at a hinge: the slope turns on so short a way that values do not show it",
 }
 

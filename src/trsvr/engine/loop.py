@@ -133,6 +133,13 @@ class _Run:
         self.gradient_evaluations += report.gradient_evaluations
         self.hessian_products += report.hessian_products
 
+    def judge(self, judge: Any, report: EpochReport) -> None:
+        """Let the solver judge the epoch at its new point, and count what a second look there has cost."""
+        evaluations, products = report.gradient_evaluations, report.hessian_products
+        judge(self.state, report)
+        self.gradient_evaluations += report.gradient_evaluations - evaluations
+        self.hessian_products += report.hessian_products - products
+
     def counts(self) -> dict[str, float]:
         """What has been spent."""
         return {
@@ -550,7 +557,7 @@ class _Loop:
         self.compute(run.evaluate)
         if not hasattr(run.problem, "has_value") and math.isnan(run.state.value):
             run.has_value = self.best.has_value = False
-        test.start(run.state.gradient, self.compute(lambda: _gradient_at_zero(run, test)))
+        test.start(run.state.value, run.state.gradient, self.compute(lambda: _gradient_at_zero(run, test)))
         return self.look(EpochReport())
 
     def _may_go_on(self) -> bool:
@@ -609,7 +616,7 @@ class _Loop:
         if judge is not None or (self.plan.test.active and not solver.needs_reference):
             run.charge_evaluation()
         if judge is not None:
-            self.compute(lambda: judge(run.state, report))
+            self.compute(lambda: run.judge(judge, report))
         return report
 
     def _driven(self) -> bool:

@@ -104,6 +104,7 @@ class GradientTest:
         self.threshold = 0.0
         self.scale = 0.0  # the largest entry of the gradient, at the start or at zero
         self._first_norm_sq = math.nan
+        self._first_value = math.nan
         self._values: deque[float] = deque(maxlen=_STILL_EPOCHS + 1)
         self._smallest = math.inf
         self._since_smallest = 0
@@ -114,6 +115,7 @@ class GradientTest:
             "threshold": self.threshold,
             "scale": self.scale,
             "first_norm_sq": self._first_norm_sq,
+            "first_value": self._first_value,
             "values": list(self._values),
             "smallest": self._smallest,
             "since_smallest": self._since_smallest,
@@ -124,6 +126,7 @@ class GradientTest:
         self.threshold = float(record["threshold"])
         self.scale = float(record["scale"])
         self._first_norm_sq = float(record["first_norm_sq"])
+        self._first_value = float(record["first_value"])
         self._values.clear()
         self._values.extend(float(value) for value in record["values"])
         self._smallest = float(record["smallest"])
@@ -139,9 +142,9 @@ class GradientTest:
         """Whether the gradient at zero is its scale."""
         return self.tol.relative if isinstance(self.tol, Tolerance) else self.tol == "auto"
 
-    def start(self, gradient: Vector, gradient_at_zero: Vector) -> None:
+    def start(self, value: float, gradient: Vector, gradient_at_zero: Vector) -> None:
         """Fix the scales."""
-        self._first_norm_sq = dot(gradient, gradient)
+        self._first_value, self._first_norm_sq = value, dot(gradient, gradient)
         at_zero = float(np.abs(gradient_at_zero).max(initial=0.0))
         self.scale = float(max(np.abs(gradient).max(initial=0.0), at_zero))
         if self.tol == "auto":
@@ -159,17 +162,18 @@ class GradientTest:
         if not all_finite(gradient) or (has_value and not math.isfinite(value)):
             return Status.DIVERGED
         grown = norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny)
-        # A solver that refuses steps does not diverge: its gradients grow when it leaves a saddle point.
-        if grown and "at_floor" not in known:
+        # Gradients also grow where a run leaves a saddle point or meets a hinge: its value falls, or steps are refused.
+        if grown and not ("at_floor" in known or (has_value and value <= self._first_value)):
             return Status.DIVERGED
         if not self.active:
             return None
         largest = float(np.abs(gradient).max(initial=0.0))
-        if self.tol == "auto" and "expected_decrease" in known and math.isfinite(value):
+        expected = known.get("expected_decrease", math.nan)  # not a number: the solver does not know
+        if self.tol == "auto" and not math.isnan(expected) and math.isfinite(value):
             stationary = largest == 0.0 and not known.get("nonconvex")  # it may be a saddle point: the solver will see
-            if stationary or known["expected_decrease"] <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
+            if stationary or expected <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
                 return Status.CONVERGED
-        elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, known)):
+        elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, expected)):
             return Status.CONVERGED
         if "at_floor" in known:  # a solver that refuses steps knows best why a value stands still
             return Status.ROUNDING_FLOOR if known["at_floor"] else None
@@ -177,10 +181,10 @@ class GradientTest:
             return Status.ROUNDING_FLOOR
         return None
 
-    def _little_left(self, value: float, known: Mapping[str, float]) -> bool:
-        if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
+    def _little_left(self, value: float, expected: float) -> bool:
+        if not isinstance(self.tol, Tolerance) or not math.isfinite(value) or math.isnan(expected):
             return True
-        return known.get("expected_decrease", 0.0) <= self.tol.decrease * max(abs(value), self.tol.smallest_value)
+        return expected <= self.tol.decrease * max(abs(value), self.tol.smallest_value)
 
     def _stands_still(self, value: float, largest: float) -> bool:
         self._values.append(value)

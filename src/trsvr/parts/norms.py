@@ -18,6 +18,8 @@ Matrix = NDArray[np.float64]
 
 # The smallest eigenvalue that P may have, relative to the largest entry on its diagonal.
 _FLOOR = 1e-13
+# What directions without a large curvature are worth at least, where all of them have one on average.
+_LEAST_REST = 1e-3
 
 
 def stiffness(penalty: Vector) -> Vector:
@@ -116,18 +118,19 @@ class NystromNorm:
     """P = D^½ (ρI + U(Λ − ρ)Uᵀ) D^½: a diagonal, corrected where the curvature is largest.
 
     Λ and U are the largest eigenvalues of D^-½ H D^-½ and their vectors, as `largest_curvatures` finds them. That
-    matrix has trace d: ρ is what is left for the other directions, or the smallest of Λ if that is more.
+    matrix has trace d: ρ is what is left for the other directions, or the smallest of Λ if that is more. Where Λ comes
+    from a sample its sum may exceed d; ρ is then a small number, not nothing.
     """
 
     def __init__(self, diagonal: Vector, values: Vector, vectors: Matrix) -> None:
         d, rank = vectors.shape
-        rest = max(float(values[-1:].sum()), (d - float(values.sum())) / max(d - rank, 1), np.finfo(float).eps)
-        self._root = np.sqrt(diagonal)
+        rest = max(float(values[-1:].sum()), (d - float(values.sum())) / max(d - rank, 1), _LEAST_REST)
+        self._root = np.sqrt(rest * diagonal)
         self._vectors = vectors
         self._less = rest / np.maximum(values, rest) - 1.0
 
     def solve(self, v: Vector) -> Vector:
-        """P⁻¹v, up to a factor, which ρ is."""
+        """P⁻¹v."""
         scaled = v / self._root
         scaled += self._vectors @ (self._less * (self._vectors.T @ scaled))
         scaled /= self._root

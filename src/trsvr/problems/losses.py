@@ -53,12 +53,13 @@ class SquaredHinge(NamedTuple):
 
     def value(self, margin: float, label: float) -> float:
         """Loss."""
-        gap = max(0.0, 1.0 - margin * label)
-        return gap * gap
+        gap = 1.0 - margin * label
+        return 0.0 if gap <= 0.0 else gap * gap  # a margin that is not a number is not without loss
 
     def slope(self, margin: float, label: float) -> float:
         """Derivative."""
-        return -2.0 * label * max(0.0, 1.0 - margin * label)
+        gap = 1.0 - margin * label
+        return 0.0 if gap <= 0.0 else -2.0 * label * gap
 
     def curvature(self, margin: float, label: float) -> float:
         """Second derivative: 2 inside the margin, 0 outside."""

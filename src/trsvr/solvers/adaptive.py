@@ -61,10 +61,11 @@ _PRODUCTS_PER_BLOCKS = 8
 # Directions of conjugate gradients that are remembered.
 _PAIRS = 20
 # Where they need more products than the first of these, the largest curvatures are sought: so many of them, on a part
-# of the rows.
+# of the rows, but not on fewer than some for each.
 _MANY_PRODUCTS = 25
 _RANK = 50
 _ROWS_OF_A_SKETCH = 10
+_ROWS_PER_RANK = 4
 # First batch, as a part of the data, and the largest one that is worth drawing.
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 2
@@ -131,12 +132,12 @@ class _Work:
     caution: float = _FIRST_CAUTION  # of the largest curvature, so much counts for every row then
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
-    convexity: float = 0.0  # of the penalty, where nothing else says what a gradient is worth
+    convexity: float | None = None  # of the penalty, where nothing else says what a gradient is worth
     softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
     left: float = 0.0  # what the last step has left of the model's decrease, where it was made in a subspace
 
     # Built anew by every outer iteration; all other fields are recorded in checkpoints.
-    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model", "left")
+    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model", "convexity", "left")
 
     def record(self) -> dict[str, Any]:
         """What a later process needs to go on."""
@@ -324,7 +325,7 @@ class AdaptiveTRSVR:
         if kind == "identity":
             work.norm = IdentityNorm() if is_elsewhere(problem) else _with_pairs(IdentityNorm(), work)
             work.model, work.exact = _full_product(problem, state), True
-            work.convexity = 0.0 if view is None else float(view.penalty_curvatures(state.x).min())
+            work.convexity = None if view is None else float(view.penalty_curvatures(state.x).min())
             report.curvature_rows = problem.n_samples
             return
         penalty = view.penalty_curvatures(state.x)
@@ -377,7 +378,8 @@ class AdaptiveTRSVR:
         work: _Work = state.work
         if not (anew if work.values is not None else work.products > _MANY_PRODUCTS):
             return
-        rows, rank = max(problem.n_samples // _ROWS_OF_A_SKETCH, 1), min(_RANK, problem.n_parameters)
+        rank = min(_RANK, problem.n_parameters)
+        rows = min(max(problem.n_samples // _ROWS_OF_A_SKETCH, _ROWS_PER_RANK * rank), problem.n_samples)
 
         def product(directions: Any) -> Any:
             images, taken = work.here.sketch(directions, rows, random())
@@ -531,12 +533,10 @@ class AdaptiveTRSVR:
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
             expected = self._expected_decrease(work, decrease, before["value"] - state.value)
-            if expected <= _NEARLY * abs(state.value) and self._has_moved(work):
-                expected = math.inf
             if work.cautious and _is_graded(state):
                 expected = math.inf  # with raised curvatures steps are short
-            if work.convexity > 0.0:
-                expected = max(expected, 0.5 * dot(state.gradient, state.gradient) / work.convexity)
+            elif expected <= _NEARLY * abs(state.value):
+                expected = self._confirmed(state, expected, report)
             scalars["expected_decrease"] = expected
             if scalars["nonconvex"]:
                 self._doubt(state)
@@ -590,14 +590,14 @@ class AdaptiveTRSVR:
         After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
         ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it.
         """
-        if isinstance(work.norm, DenseNorm) and work.norm.convex:
-            return decrease
         before = work.before
         predicted = float(before["predicted"])
-        if before["bounded"]:
-            return math.inf  # a short step gains little, wherever it is made
         if before["decrease"] > 0.0:
             work.softness = max(predicted / before["decrease"], _FORGET * work.softness)
+        if isinstance(work.norm, DenseNorm) and work.norm.convex:
+            return max(1.0, work.softness) * decrease
+        if before["bounded"]:
+            return math.inf  # a short step gains little, wherever it is made
         rounding = 64 * _EPSILON * abs(before["value"])
         right = abs(gained - predicted) <= (1.0 - _RIGHT) * predicted + rounding
         # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
@@ -607,15 +607,30 @@ class AdaptiveTRSVR:
         return predicted if knows else max(predicted, decrease)
 
     @staticmethod
-    def _has_moved(work: _Work) -> bool:
-        """Whether the curvatures of the losses are others than at the last reference, from which P is.
+    def _confirmed(state: State, expected: float, report: EpochReport) -> float:
+        """The estimate of an end, after a second look.
 
-        Rows may have left a hinge, and with them the curvature by which P has measured what is left.
+        P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
+        with them what P has measured by. Where conjugate gradients were made, P is no more than their norm: a step
+        along P⁻¹g with the whole Hessian's own curvature must not gain more than was expected of all. And without a
+        norm nothing is known but the gradient, and the penalty's convexity.
         """
-        if work.here is None or math.isnan(work.total_weight):
-            return False
-        weight = work.here.total_weight()
-        return bool(abs(weight - work.total_weight) > _STOOD_STILL * weight)
+        work, view = state.work, state.work.here
+        if view is None:
+            return expected
+        if work.convexity is not None:
+            return 0.5 * dot(state.gradient, state.gradient) / work.convexity if work.convexity > 0.0 else math.nan
+        weight = view.total_weight()
+        if abs(weight - work.total_weight) > _STOOD_STILL * weight:
+            return math.inf
+        if work.before["foretold"] is None:
+            return expected
+        step = work.norm.solve(state.gradient)
+        curvature = dot(step, view.product(step) + view.penalty_curvatures(state.x) * step)
+        report.hessian_products += 1
+        report.gradient_evaluations += view.problem.n_samples
+        slope = dot(step, state.gradient)
+        return max(expected, 0.5 * slope * slope / curvature) if curvature > 0.0 else expected
 
     def _doubt(self, state: State) -> None:
         """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
