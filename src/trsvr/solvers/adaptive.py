@@ -621,7 +621,7 @@ class AdaptiveTRSVR:
         if work.convexity is not None:
             return 0.5 * dot(state.gradient, state.gradient) / work.convexity if work.convexity > 0.0 else math.nan
         weight = view.total_weight()
-        if abs(weight - work.total_weight) > _STOOD_STILL * weight:
+        if not work.cautious and abs(weight - work.total_weight) > _STOOD_STILL * weight:
             return math.inf
         if work.before["foretold"] is None:
             return expected
