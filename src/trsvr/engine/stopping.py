@@ -162,7 +162,7 @@ class GradientTest:
         if not all_finite(gradient) or (has_value and not math.isfinite(value)):
             return Status.DIVERGED
         grown = norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny)
-        # Gradients also grow where a run leaves a saddle point, or meets a hinge: then steps are refused, or f is small.
+        # Gradients also grow where a run leaves a saddle point or meets a hinge: then steps are refused, or f is small.
         if grown and not ("at_floor" in known or (has_value and abs(value) <= abs(self._first_value))):
             return Status.DIVERGED
         if not self.active:

@@ -33,7 +33,6 @@ from trsvr import _check
 from trsvr._vectors import Vector, dot
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.gradients import NoMemory
-from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import (
     BlockNorm,
     DenseNorm,
@@ -53,6 +52,7 @@ from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, record_of, restore_to
 from trsvr.solvers.costs import directions_pay, first_rows, is_elsewhere, matrix_pays, shape
+from trsvr.solvers.endings import RIGHT, doubt, left_to_gain
 
 NORMS = ("auto", "dense", "diagonal", "identity")
 
@@ -75,10 +75,8 @@ _MOST_INNER_STEPS = 10
 _CG_TOLERANCE = 0.1
 _CG_LOOSEST = 0.2
 _CG_ROUNDING = 1e-18
-# The radius after a step that failed, after one that ended at it, and where the model was right all the same: f fell
-# by this part of what the whole Hessian foretold.
+# The radius after a step that failed, after one that ended at it, and where the model was right all the same.
 _SHRINK, _GROW, _LEAP = 0.25, 2.0, 4.0
-_RIGHT = 0.8
 # An outer iteration that leaves more than this part of ½‖g‖²_{P⁻¹} was of little help, or of hardly any.
 _HELPFUL, _POOR, _USELESS = 0.03, 0.1, 0.7
 # Curvatures that have changed by less than this part in all are the same.
@@ -91,19 +89,6 @@ _CONVINCED = 0.99
 _FIRST_CAUTION = 1e-3
 _MORE_CAUTION = 4.0
 _UNBOUNDED = 1e10
-# What is left to gain is estimated to a factor of about this; that one step has left less than that part is not
-# believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it. How much softer H was
-# than P is forgotten slowly: a step of few products does not see it.
-_DOUBT = 4.0
-_BELIEVED = 1e-6
-_FORGET = 0.5
-# An end is believed while the curvatures have changed by less than this part.
-_STOOD_STILL = 1e-3
-# A model that foretells less than this part of ½‖g‖²_{P⁻¹} was not solved in its own scale.
-_SCALED = 1e-3
-# A nonconvex run ends where so little is expected, relatively, with a gradient so small, if no curvature is negative.
-_NEARLY = 1e-12
-_SMALL_GRADIENT = 1e-9
 _EPSILON = float(np.finfo(float).eps)
 _ROOT_EPSILON = 2.0**-26
 
@@ -288,7 +273,7 @@ class AdaptiveTRSVR:
         reference, gradient = state.x.copy(), state.gradient
         if state.scalars["nonconvex"] and not gradient.any():
             state.scalars["expected_decrease"] = 0.0
-            self._doubt(state)  # nothing but the curvature can tell a minimum from a saddle point here
+            doubt(state)  # nothing but the curvature can tell a minimum from a saddle point here
         size = math.sqrt(work.norm.dual(gradient))
         if work.escape is None:
             taken = self._step(problem, state, gradient, size, report)
@@ -525,21 +510,18 @@ class AdaptiveTRSVR:
             scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
             scalars["cg_tolerance"] = self._next_tolerance(state, decrease)
             if not before["inside"] and not (refused and scalars["nonconvex"]):
-                right = work.exact and before["value"] - state.value >= _RIGHT * before["predicted"]
+                right = work.exact and before["value"] - state.value >= RIGHT * before["predicted"]
                 scalars["alpha"] = min((_LEAP if right else _GROW) * scalars["alpha"], _UNBOUNDED)
             if scalars["contraction"] > _USELESS and isinstance(work.norm, DenseNorm):
                 # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
                 work.averaged = 0
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
-            expected = self._expected_decrease(work, decrease, before["value"] - state.value)
-            if work.cautious and _is_graded(state):
-                expected = math.inf  # with raised curvatures steps are short
-            elif expected <= _NEARLY * abs(state.value):
-                expected = self._confirmed(state, expected, report)
-            scalars["expected_decrease"] = expected
+            left = left_to_gain(state, decrease, report)
+            # With raised curvatures steps are short, and that they gain little says nothing.
+            scalars["expected_decrease"] = math.inf if work.cautious and _is_graded(state) else left
             if scalars["nonconvex"]:
-                self._doubt(state)
+                doubt(state)
             return
         rounding = work.escape is None and abs(before["value"] - state.value) <= 64 * _EPSILON * abs(before["value"])
         step = float(np.abs(state.x - before["x"]).max())
@@ -582,75 +564,6 @@ class AdaptiveTRSVR:
         wrong = math.sqrt(0.5 * norm.dual(state.gradient - before["foretold"]) / before["decrease"])
         expected = wrong * (decrease / before["decrease"]) ** 0.25
         return min(max(expected, math.sqrt(_CG_ROUNDING * abs(state.value) / decrease)), _CG_LOOSEST)
-
-    @staticmethod
-    def _expected_decrease(work: _Work, decrease: float, gained: float) -> float:
-        """How far f is above its minimum: ½‖g‖²_{P⁻¹}, or by what the last step has gained where P is no model of H.
-
-        After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
-        ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it.
-        """
-        before = work.before
-        predicted = float(before["predicted"])
-        if before["decrease"] > 0.0:
-            work.softness = max(predicted / before["decrease"], _FORGET * work.softness)
-        if isinstance(work.norm, DenseNorm) and work.norm.convex:
-            return max(1.0, work.softness) * decrease
-        if before["bounded"]:
-            return math.inf  # a short step gains little, wherever it is made
-        rounding = 64 * _EPSILON * abs(before["value"])
-        right = abs(gained - predicted) <= (1.0 - _RIGHT) * predicted + rounding
-        # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
-        knows = work.here is not None and predicted >= _SCALED * before["decrease"]
-        if right and before["foretold"] is not None and before["inside"] and knows:
-            return max(_DOUBT * work.softness * decrease, _BELIEVED * predicted)
-        return predicted if knows else max(predicted, decrease)
-
-    @staticmethod
-    def _confirmed(state: State, expected: float, report: EpochReport) -> float:
-        """The estimate of an end, after a second look.
-
-        P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
-        with them what P has measured by. Where conjugate gradients were made, P is no more than their norm: a step
-        along P⁻¹g with the whole Hessian's own curvature must not gain more than was expected of all. And without a
-        norm nothing is known but the gradient, and the penalty's convexity.
-        """
-        work, view = state.work, state.work.here
-        if view is None:
-            return expected
-        if work.convexity is not None:
-            return 0.5 * dot(state.gradient, state.gradient) / work.convexity if work.convexity > 0.0 else math.nan
-        weight = view.total_weight()
-        if not work.cautious and abs(weight - work.total_weight) > _STOOD_STILL * weight:
-            return math.inf
-        if work.before["foretold"] is None:
-            return expected
-        step = work.norm.solve(state.gradient)
-        curvature = dot(step, view.product(step) + view.penalty_curvatures(state.x) * step)
-        report.hessian_products += 1
-        report.gradient_evaluations += view.problem.n_samples
-        slope = dot(step, state.gradient)
-        return max(expected, 0.5 * slope * slope / curvature) if curvature > 0.0 else expected
-
-    def _doubt(self, state: State) -> None:
-        """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
-
-        If the Hessian has a direction of negative curvature, the next outer iteration steps along it.
-        """
-        work, scalars = state.work, state.scalars
-        if scalars["expected_decrease"] > _NEARLY * max(abs(state.value), np.finfo(float).tiny):
-            return
-        if math.sqrt(dot(state.gradient, state.gradient)) > _SMALL_GRADIENT:
-            scalars["expected_decrease"] = math.inf
-            return
-        penalty = work.here.penalty_curvatures(state.x)
-        if (penalty >= 0.0).all():
-            return
-        downwards = negative_curvature(work.here, penalty, state.gradient, dense=isinstance(work.norm, DenseNorm))
-        if downwards is not None:
-            scalars["expected_decrease"] = math.inf
-            work.escape = downwards if dot(downwards, state.gradient) <= 0.0 else -downwards
-            work.escape_length = 1.0
 
 
 def _has_view(problem: Any) -> bool:

@@ -1,0 +1,108 @@
+"""How much an adaptive run has left to gain at a new reference point, and whether to believe it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from trsvr._vectors import dot
+from trsvr.parts.negative_curvature import negative_curvature
+from trsvr.parts.norms import DenseNorm
+from trsvr.solvers.base import EpochReport, State
+
+#: A model is right where f fell by at least this part of what it foretold.
+RIGHT = 0.8
+# What is left to gain is estimated to a factor of about this; that one step has left less than that part is not
+# believed: what is left may lie where the curvature is small, and ‖g‖²_{P⁻¹} hardly sees it. How much softer H was
+# than P is forgotten slowly: a step of few products does not see it.
+_DOUBT = 4.0
+_BELIEVED = 1e-6
+_FORGET = 0.5
+# A model that foretells less than this part of ½‖g‖²_{P⁻¹} was not solved in its own scale.
+_SCALED = 1e-3
+# A run may end where so little is expected, relatively: if the curvatures have changed by less than that part.
+_NEARLY = 1e-12
+_STOOD_STILL = 1e-3
+# A nonconvex run ends with a gradient so small, if no curvature is negative.
+_SMALL_GRADIENT = 1e-9
+_ROUNDING = 64 * float(np.finfo(float).eps)
+
+
+def left_to_gain(state: State, decrease: float, report: EpochReport) -> float:
+    """How far f is above its minimum; not a number where only the gradient can tell.
+
+    ``decrease`` is ½‖g‖²_{P⁻¹}. An estimate that would end the run gets a second look.
+    """
+    expected = _estimate(state.work, decrease, state.work.before["value"] - state.value)
+    return _second_look(state, expected, report) if expected <= _NEARLY * abs(state.value) else expected
+
+
+def _estimate(work: Any, decrease: float, gained: float) -> float:
+    """½‖g‖²_{P⁻¹}, or what follows from the last step's gain where P is no model of H.
+
+    After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
+    ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it.
+    """
+    before = work.before
+    predicted = float(before["predicted"])
+    if before["decrease"] > 0.0:
+        work.softness = max(predicted / before["decrease"], _FORGET * work.softness)
+    if isinstance(work.norm, DenseNorm) and work.norm.convex:
+        return max(1.0, work.softness) * decrease
+    if before["bounded"]:
+        return math.inf  # a short step gains little, wherever it is made
+    right = abs(gained - predicted) <= (1.0 - RIGHT) * predicted + _ROUNDING * abs(before["value"])
+    # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
+    knows = work.here is not None and predicted >= _SCALED * before["decrease"]
+    if right and before["foretold"] is not None and before["inside"] and knows:
+        return max(_DOUBT * work.softness * decrease, _BELIEVED * predicted)
+    return predicted if knows else max(predicted, decrease)
+
+
+def _second_look(state: State, expected: float, report: EpochReport) -> float:
+    """The estimate of an end, unless something speaks against it.
+
+    P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
+    with them what P has measured by. Where conjugate gradients were made, P is no more than their norm: a step
+    along P⁻¹g with the whole Hessian's own curvature must not gain more than was expected of all. And without a
+    norm nothing is known but the gradient, and the penalty's convexity.
+    """
+    work, view = state.work, state.work.here
+    if view is None:
+        return expected
+    if work.convexity is not None:
+        return 0.5 * dot(state.gradient, state.gradient) / work.convexity if work.convexity > 0.0 else math.nan
+    weight = view.total_weight()
+    if not work.cautious and abs(weight - work.total_weight) > _STOOD_STILL * weight:
+        return math.inf
+    if work.before["foretold"] is None:
+        return expected
+    step = work.norm.solve(state.gradient)
+    curvature = dot(step, view.product(step) + view.penalty_curvatures(state.x) * step)
+    report.hessian_products += 1
+    report.gradient_evaluations += view.problem.n_samples
+    slope = dot(step, state.gradient)
+    return max(expected, 0.5 * slope * slope / curvature) if curvature > 0.0 else expected
+
+
+def doubt(state: State) -> None:
+    """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
+
+    If the Hessian has a direction of negative curvature, the next outer iteration steps along it.
+    """
+    work, scalars = state.work, state.scalars
+    if scalars["expected_decrease"] > _NEARLY * max(abs(state.value), np.finfo(float).tiny):
+        return
+    if math.sqrt(dot(state.gradient, state.gradient)) > _SMALL_GRADIENT:
+        scalars["expected_decrease"] = math.inf
+        return
+    penalty = work.here.penalty_curvatures(state.x)
+    if (penalty >= 0.0).all():
+        return
+    downwards = negative_curvature(work.here, penalty, state.gradient, dense=isinstance(work.norm, DenseNorm))
+    if downwards is not None:
+        scalars["expected_decrease"] = math.inf
+        work.escape = downwards if dot(downwards, state.gradient) <= 0.0 else -downwards
+        work.escape_length = 1.0
