@@ -65,7 +65,7 @@ def _second_look(state: State, expected: float, report: EpochReport) -> float:
     """The estimate of an end, unless something speaks against it.
 
     P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
-    with them what P has measured by. Where conjugate gradients were made, P is no more than their norm: a step
+    with them what P has measured by. Where P is no matrix it is no more than a norm for conjugate gradients: a step
     along P⁻¹g with the whole Hessian's own curvature must not gain more than was expected of all. And without a
     norm nothing is known but the gradient, and the penalty's convexity.
     """
@@ -77,7 +77,7 @@ def _second_look(state: State, expected: float, report: EpochReport) -> float:
     weight = view.total_weight()
     if not work.cautious and abs(weight - work.total_weight) > _STOOD_STILL * weight:
         return math.inf
-    if work.before["foretold"] is None:
+    if work.before["foretold"] is None or isinstance(work.norm, DenseNorm):
         return expected
     step = work.norm.solve(state.gradient)
     curvature = dot(step, view.product(step) + view.penalty_curvatures(state.x) * step)
