@@ -203,11 +203,7 @@ class Passes:
         """`work_off` for this kind of task."""
         kinds = type(task), type(over)
         if kinds not in self._compiled:
-            run = compiled_for(work_off, over, task)
-            # The first call compiles or loads. It is made here, with nothing left to do: where two threads meet in it,
-            # Numba 0.60 can run one of them on the code of other types.
-            run(over, task, self.all_rows, np.ones(1, dtype=np.int64), np.empty(1), np.empty((1, 1)), 1)
-            self._compiled[kinds] = run
+            self._compiled[kinds] = compiled_for(work_off, over, task)
         return self._compiled[kinds]
 
     def _borrow(self, pieces: int) -> Matrix:
@@ -244,4 +240,7 @@ class Passes:
 
     def warm_up(self, task: Any, over: Any) -> None:
         """Compile (or load) a sum without adding anything."""
-        self._runner(task, over)
+        nothing_left = np.full(1, self.all_rows.pieces, dtype=np.int64)
+        totals, parts = np.zeros(self.all_rows.pieces), self._borrow(self.all_rows.pieces)
+        self._runner(task, over)(over, task, self.all_rows, nothing_left, totals, parts, 1)
+        self._spare.append(parts)
