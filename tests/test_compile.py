@@ -163,6 +163,67 @@ def test_a_cache_folder_that_cannot_be_made_is_no_error(copy, tmp_path):
     assert not answer["folder"].startswith(str(tmp_path / "file"))
 
 
+# Two processes compile the same function for different types at once. Each has read the index before the other
+# wrote to it; then the index of the second stands, and the code of the first is written last.
+RACE = """
+import json, pathlib, sys, time
+import numpy as np
+from numba.core.caching import IndexDataCacheFile as Files
+from trsvr.problems.passes import add_parts
+
+def wait_for(name):
+    until = time.monotonic() + 60
+    while not pathlib.Path(FOLDER, name).exists():
+        assert time.monotonic() < until, name + " never came"
+        time.sleep(0.01)
+
+def told(what, real, wait=None):
+    def act(self, *arguments):
+        if "add_parts" not in self._index_path or not saving:
+            return real(self, *arguments)
+        if wait:
+            wait_for(wait)
+        result = real(self, *arguments)
+        pathlib.Path(FOLDER, f"{what} of {ROLE}").touch()
+        return result
+    return act
+
+saving = []
+def save(self, *arguments, real=Files.save):
+    saving.append(True)
+    real(self, *arguments)
+
+waits = {"first": ("reading of second", "code of second"), "second": ("index of first", None)}
+if ROLE in waits:
+    Files.save = save
+    Files._load_index = told("reading", Files._load_index)
+    Files._save_index = told("index", Files._save_index, waits[ROLE][0])
+    Files._save_data = told("code", Files._save_data, waits[ROLE][1])
+
+out = {}
+for kind in KINDS:
+    parts, total = np.arange(6, dtype=kind).reshape(2, 3), np.empty(3, dtype=kind)
+    add_parts(parts, 0, 2, 1.0, total)
+    out[kind] = total.tolist()
+print(json.dumps(out))
+"""
+
+
+def test_two_processes_that_compile_at_once_never_swap_their_code(copy, tmp_path):
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+
+    def script(role: str, *kinds: str) -> str:
+        return f"FOLDER, ROLE, KINDS = {str(meeting)!r}, {role!r}, {kinds}\n{RACE}"
+
+    children = [copy.start(script("first", "float32")), copy.start(script("second", "int64"))]
+    answers = [copy.finish(child)[0] for child in children]
+    assert (meeting / "code of first").exists()
+    answers.append(copy.run(script("later", "int64", "float32"))[0])
+    for answer in answers:
+        assert all(total == [3.0, 5.0, 7.0] for total in answer.values())
+
+
 # ------------------------------------------------------------------------------- losses of the user's own
 
 MY_LOSS = """

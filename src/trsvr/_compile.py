@@ -25,6 +25,7 @@ import shutil
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -162,7 +163,21 @@ def _compile(function: Callable[..., Any], *, keep: bool, fastmath: bool = False
             # reference counts: in loops over rows these cost more than the arithmetic, and two threads share them.
             _nrt=False,
         )(function)
+    if folder is not None:
+        _never_share_files(dispatcher)
     return dispatcher
+
+
+def _never_share_files(dispatcher: Any) -> None:
+    """Give each piece of kept code a file of its own.
+
+    Numba numbers the files of a function 1, 2, …, and writes number and code without a lock: of two processes that
+    compile at once, one could be led to the code of the other's types. With names that no one else takes, the worst is
+    that one of them is forgotten and compiled again.
+    """
+    files = dispatcher._cache._cache_file
+    pattern = files._data_name_pattern.replace("{number:d}", "{name}")
+    files._data_name = lambda number: pattern.format(name=uuid.uuid4().hex)
 
 
 class _EmptyRecord(types.NamedTuple):  # type: ignore[misc]  # Numba carries no types

@@ -24,7 +24,7 @@ def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
             builder.module,
             ir.FunctionType(ir.VoidType(), [pointer.type, _INT32, _INT32, _INT32]),
             "llvm.prefetch.p0"
-            if getattr(pointer.type, "is_opaque", False)  # llvmlite 0.43, of Numba 0.60, knows typed pointers only
+            if getattr(pointer.type, "is_opaque", False)  # llvmlite of Numba 0.61 types its pointers
             else "llvm.prefetch.p0i8",
         )
         # Arguments of the instruction: for reading, keep in all cache levels, data and not code.
