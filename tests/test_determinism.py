@@ -60,3 +60,14 @@ def test_the_clock_does_not_decide_where_sparse_steps_are_rounded(monkeypatch, s
         found.append(trsvr.minimize(problem, solver, max_epochs=3, tol=None).x)
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("strength", [5.702261677477436e-06, 0.0123])
+def test_automatic_steps_where_the_krylov_space_ends_early(strength):
+    """An eigenvalue method that then goes on with random numbers of its own gave other bits every fifth time."""
+    problem = trsvr.problems.LinearModel(
+        np.zeros((2, 5)), [-1.0, 1.0], trsvr.problems.SquaredHinge(), trsvr.problems.L2(strength)
+    )
+    steps = {trsvr.theory.recommended_step(problem, "sarah", batch_size=2) for _ in range(200)}
+    assert len(steps) == 1
+    assert steps.pop() == pytest.approx(0.5 / strength, rel=1e-12)

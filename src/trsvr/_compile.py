@@ -163,7 +163,7 @@ def _compile(function: Callable[..., Any], *, keep: bool, fastmath: bool = False
             # reference counts: in loops over rows these cost more than the arithmetic, and two threads share them.
             _nrt=False,
         )(function)
-    if folder is not None:
+    if folder is not None and not numba.config.DISABLE_JIT:
         _never_share_files(dispatcher)
     return dispatcher
 

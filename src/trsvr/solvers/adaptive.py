@@ -590,7 +590,7 @@ def _rows_of_matrix(problem: FiniteSum, state: State) -> int:
 
 def _is_more_than_rounding(direction: Vector, image: Vector) -> bool:
     """Whether sᵀHs has a digit that is right, and is large enough to divide by."""
-    sizes = float(np.abs(direction) @ np.abs(image))
+    sizes = dot(np.abs(direction), np.abs(image))
     tiny = float(np.finfo(float).tiny)
     return bool(dot(direction, image) > max(16.0 * _EPSILON * sizes, tiny) and dot(image, image) > tiny)
 

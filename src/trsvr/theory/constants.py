@@ -19,6 +19,7 @@ with `Softmax` of more than two classes they are upper bounds: the largest curva
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +27,15 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._vectors import Vector, dot
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Squared, curvature_bound
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 
 _ROOT_EPSILON = 2.0**-26
 _HESSIANS = ("identity", "estimated", "exact")
+_EIGENVALUE_TOLERANCE = 1e-6
+_LANCZOS_STEPS = 300
 
 
 def component_smoothness(problem: Any, *, radius: float | None = None) -> float:
@@ -365,18 +368,31 @@ def _with_squared_loss(problem: Any) -> Any:
 
 
 def _largest_eigenvalue(product: Callable[[Vector], Vector], size: int, which: str) -> float:
-    """Largest eigenvalue ("LA") or the one of largest modulus ("LM") of a symmetric operator, by Lanczos iteration."""
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh  # takes long, and few need it
+    """Largest eigenvalue ("LA") or the one of largest modulus ("LM") of a symmetric operator, by Lanczos iteration.
 
-    if size == 1:
-        return float(product(np.ones(1))[0])
-    start = np.random.default_rng(0).normal(size=size)
-    if not product(start).any():
-        return 0.0
-    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
-    try:
-        found = eigsh(operator, k=1, which=which, tol=1e-7, v0=start, maxiter=300, return_eigenvectors=False)
-    except ArpackNoConvergence:
-        # A cluster of eigenvalues at the top: the loose tolerance still gives the value to three digits.
-        found = eigsh(operator, k=1, which=which, tol=1e-3, v0=start, maxiter=3000, return_eigenvectors=False)
-    return float(found[0])
+    ARPACK would begin anew with random numbers of its own wherever a Krylov space ends early, and give other bits in
+    every run. An extreme eigenvalue needs no orthogonalisation: what is lost are copies of it (Paige 1980).
+    """
+    from scipy.linalg import eigh_tridiagonal  # takes long, and few need it
+
+    before, v = np.zeros(size), np.random.default_rng(0).normal(size=size)
+    v /= math.sqrt(dot(v, v))
+    diagonal: list[float] = []
+    beside: list[float] = []
+    while True:
+        w = np.array(product(v), dtype=np.float64)
+        if beside:
+            w -= beside[-1] * before
+        diagonal.append(dot(v, w))
+        w -= diagonal[-1] * v
+        coupling = math.sqrt(dot(w, w))
+        if not math.isfinite(coupling):
+            return math.nan
+        values, vectors = eigh_tridiagonal(diagonal, beside)
+        found = int(np.argmax(values if which == "LA" else np.abs(values)))
+        largest = float(values[found])
+        residual = coupling * abs(vectors[-1, found])
+        if residual <= _EIGENVALUE_TOLERANCE * abs(largest) or len(diagonal) == _LANCZOS_STEPS:
+            return largest
+        beside.append(coupling)
+        before, v = v, w / coupling

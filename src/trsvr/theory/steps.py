@@ -79,9 +79,9 @@ def recommended_step(
     else:
         point = np.zeros(problem.n_parameters) if x is None else _check.vector("x", x, problem.n_parameters)
         largest, mu = _SAFETY * _largest_local_curvature(problem, point), 0.0
-        mean = min(largest, _SAFETY * local_smoothness(problem, point)) if b > 1 else largest
+        mean = float(np.minimum(largest, _SAFETY * local_smoothness(problem, point))) if b > 1 else largest
         expected = (1.0 - 1.0 / b) * mean + largest / b
-    if not (0.0 < largest < math.inf):
+    if not (0.0 < largest < math.inf and expected < math.inf):
         raise ValueError(
             "problem has no curvature, or one that is not finite, from which a step size could be derived; "
             "give a number, such as step=0.1"
