@@ -40,6 +40,9 @@ FOUND = {
     421289: "L-BFGS at a hinge: the slope turns on so short a way that values do not show it",
     1046704: "softmax without a penalty: a remembered direction so long that its size overflows",
     10045749: "SciPy's line search gives up where there is still a way down: no progress, and that is true",
+    5051101: "the same, and the gradient is fairly small: a value that stands still was taken for rounding",
+    9052416: "L-BFGS ends so near to its minimum that SciPy's curvatures overflow",
+    14056625: "no column is used by the rows that count: values far away do not follow so small a gradient",
 }
 
 

@@ -22,7 +22,7 @@ _GROWTH_IS_DIVERGENCE = 1e6
 _STILL_EPOCHS = 10
 _STILL_BITS = 8 * np.finfo(float).eps
 # A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
-_SMALL_GRADIENT = 1e-4
+_SMALL_GRADIENT = 1e-6
 # Changes of the value that are larger than this many units of its last place are not rounding.
 _CLEARLY = 1e4 * np.finfo(float).eps
 _TRIED_LENGTHS = 16
@@ -209,13 +209,17 @@ def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector,
     clearly = _CLEARLY * max(abs(value), np.finfo(float).tiny)
     length = clearly / size
     downhill, beyond = problem.value_and_gradient(x - length * gradient)
-    downhill = float(downhill)
-    uphill = float(problem.value_and_gradient(x + length * gradient)[0])
+    uphill, behind = problem.value_and_gradient(x + length * gradient)
+    downhill, uphill = float(downhill), float(uphill)
     rounding = _STILL_BITS * max(abs(uphill), abs(downhill))
     if abs(uphill - downhill - 2.0 * clearly) > clearly + rounding:
-        # Where the slope turns on so short a way, at a hinge for example, nothing that is clear can be gained on it.
-        turns = dot(beyond, gradient) < 0.0
-        return None if turns or _is_nothing(problem, x, gradient) else "values and gradients disagree"
+        # Where the slope turns on so short a way, at a hinge for example, nothing that is clear can be gained on it;
+        # and where it bends, values do not follow the gradient at x.
+        ahead, back = dot(beyond, gradient), dot(behind, gradient)
+        if ahead < 0.0 or _is_nothing(problem, x, gradient):
+            return None
+        if not (ahead < 0.5 * size or back > 1.5 * size):
+            return "values and gradients disagree"
     for _ in range(_TRIED_LENGTHS):
         if downhill < value - 0.25 * length * size:
             return f"a step of {length:.1e} times the gradient lowers it by {value - downhill:.1e}: steps are too short"

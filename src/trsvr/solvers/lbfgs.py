@@ -121,6 +121,7 @@ class LBFGS:
         evaluations = total = iterations = 0
         stopped_by_user: StopIteration | None = None
         known: dict[str, Any] = {}
+        users: Any = np.geterr()
 
         def evaluate(x: Vector) -> tuple[float, Vector]:
             nonlocal evaluations, total
@@ -130,7 +131,8 @@ class LBFGS:
             if total < replayed:
                 value, gradient = history.told(total, x)
             else:
-                value, gradient = (state.value, state.gradient) if total == 0 else problem.value_and_gradient(x)
+                with np.errstate(**users):
+                    value, gradient = (state.value, state.gradient) if total == 0 else problem.value_and_gradient(x)
                 if state.kept:
                     history.add(x, value, gradient)
             total += 1
@@ -163,20 +165,17 @@ class LBFGS:
             history.start = start
         evaluate(start)
         evaluations = 0  # the value and gradient at the start are the loop's
-        scipy.optimize.minimize(
-            evaluate,
-            start.copy(),
-            jac=True,
-            method="L-BFGS-B",
-            callback=after_iteration,
-            options={
-                "maxcor": self.memory,
-                "maxls": self.max_line_search,
-                "ftol": 0.0,
-                "gtol": 0.0,
-                "maxiter": 2**31 - 1,
-                "maxfun": 2**31 - 1,
-            },
-        )
+        options = {
+            "maxcor": self.memory,
+            "maxls": self.max_line_search,
+            "ftol": 0.0,
+            "gtol": 0.0,
+            "maxiter": 2**31 - 1,
+            "maxfun": 2**31 - 1,
+        }
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # in SciPy's curvatures, which nobody reads
+            scipy.optimize.minimize(
+                evaluate, start.copy(), jac=True, method="L-BFGS-B", callback=after_iteration, options=options
+            )
         if stopped_by_user is not None:
             raise stopped_by_user
