@@ -19,6 +19,7 @@ from trsvr.problems.rows import DenseRows, Rows, SparseRows
 
 _log = logging.getLogger("trsvr")
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_CACHED = 2**17  # numbers that stay in a core's cache
 
 
 def as_rows(X: Any) -> tuple[Rows, int, int]:
@@ -126,11 +127,13 @@ def piece_bounds(rows: Rows, n_rows: int, d: int, outputs: int) -> NDArray[np.in
     """Where a full pass is cut into pieces that threads share.
 
     The cut depends on the data alone, so a sum does not depend on the number of threads. A piece is worth some tens of
-    microseconds at least, and its vector of length d a small part of its own cost.
+    microseconds at least, and its vector of length d a small part of its own cost: to clear and to add it is dearer
+    where it does not stay in a core's cache.
     """
     entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
     work = entries * outputs
-    pieces = int(np.clip(min(work // (8 * d), work // 2**16), 1, min(64, n_rows)))
+    entries_per_number = 8 if d <= _CACHED else 16
+    pieces = int(np.clip(min(work // (entries_per_number * d), work // 2**16), 1, min(64, n_rows)))
     if pieces > 1:
         pieces = min(pieces + pieces % 2, n_rows)  # two threads are the least there is to share among
     if isinstance(rows, DenseRows):

@@ -18,7 +18,7 @@ from trsvr.problems.linear import LinearModel, add_penalty_product
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import DiagonalSum, KeptProductSum, add_parts
+from trsvr.problems.passes import KeptDiagonalSum, KeptProductSum, add_parts
 
 
 class OutputView:
@@ -112,37 +112,34 @@ class OutputView:
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""
-        length = self.d // self.outputs
-        out = np.empty((length, self.outputs))
-        for k, weights in enumerate(self._curvatures()):
-            out[:, k] = self._mean(DiagonalSum(weights, length), self._rows, length)
-        return out.ravel()
+        return self._mean(KeptDiagonalSum(self._chances, self.d))
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
-        return self._mean(self.product_task(v), self.kernels, self.d)
+        return self._mean(self.product_task(v))
 
     def product_task(self, v: Vector) -> KeptProductSum:
         """The same as a task for `Passes`."""
         return KeptProductSum(self._chances, v)
 
-    def _mean(self, task: Any, over: Any, length: int) -> Vector:
-        out = np.empty(length)
+    def _mean(self, task: Any) -> Vector:
+        out = np.empty(self.d)
 
         def use(totals: Vector, parts: NDArray[np.float64]) -> None:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
 
-        self.problem.passes.sums(task, over, use)
+        self.problem.passes.sums(task, self.kernels, use)
         return out
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
         self.problem.warm_up()
-        self.problem.passes.warm_up(KeptProductSum(np.zeros((1, self.outputs)), np.zeros(self.d)), self.kernels)
+        nothing = np.zeros((1, self.outputs))
+        self.problem.passes.warm_up(KeptProductSum(nothing, np.zeros(self.d)), self.kernels)
         if dense:
             self._gram.warm_up()
         else:
-            self.problem.passes.warm_up(DiagonalSum(np.zeros(1), self.d // self.outputs), self._rows)
+            self.problem.passes.warm_up(KeptDiagonalSum(nothing, self.d), self.kernels)
 
 
 def raised_chances(chances: NDArray[np.float64], labels: Vector, steep: float) -> NDArray[np.float64]:

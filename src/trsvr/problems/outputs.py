@@ -158,6 +158,17 @@ class OutputKernels(NamedTuple):
             self.block_add_outer(start, count, directions, one, sums, out)
         self.rows.add_turned(sums, outputs, out)
 
+    def sum_kept_squares(self, probabilities: Any, begin: int, end: int, scratch: Vector, out: Vector) -> None:
+        """Diagonals of the same Hessians, added to ``out``."""
+        factors, intercepts = scratch[: self.classes], out[self.columns * self.classes :]
+        for i in range(begin, end):
+            for k in range(self.classes):
+                factors[k] = self.scale(i) * (probabilities[i, k] * (1.0 - probabilities[i, k]))
+            self.rows.add_outer_squares(i, factors, out)
+            if self.intercept:
+                for k in range(self.classes):
+                    intercepts[k] += factors[k]
+
     def add_penalty(self, x: Vector, out: Vector) -> float:
         """r(W), returned, and its gradient, added to ``out``."""
         d = self.columns * self.classes

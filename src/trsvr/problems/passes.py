@@ -117,6 +117,19 @@ class DiagonalSum(NamedTuple):
 
 
 @record
+class KeptDiagonalSum(NamedTuple):
+    """Diagonals of the Hessians of a softmax loss, from known probabilities."""
+
+    probabilities: Matrix
+    d: int
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        kernels.sum_kept_squares(self.probabilities, begin, end, part[self.d :], part[: self.d])
+        return 0.0
+
+
+@record
 class ChangeSum(NamedTuple):
     """Gradients of the losses at x minus those at kept margins."""
 

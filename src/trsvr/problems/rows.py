@@ -21,6 +21,8 @@ _AHEAD_BYTES = 8192
 # Consecutive rows are taken in blocks: at most so many rows, and not more than stay in the nearest cache.
 BLOCK = 64
 _BLOCK_BYTES = 32768
+# The weights of several outputs that an entry of a compressed row asks for lie anywhere: ask some entries early.
+_ENTRIES_AHEAD = 6
 
 
 @kernel(fastmath=True)
@@ -173,6 +175,13 @@ class DenseRows(NamedTuple):
         for j in range(row.size):
             out[j] += factor * row[j] * row[j]
 
+    def add_outer_squares(self, i: int, factors: Vector, out: Vector) -> None:
+        """Add the outer product of the squares of row i and the K ``factors`` to the p × K matrix ``out``."""
+        row, outputs = self.values[i], factors.size
+        for j in range(row.size):
+            for k in range(outputs):
+                out[j * outputs + k] += factors[k] * row[j] * row[j]
+
     def turned_size(self, outputs: int) -> int:
         """Room for the weights of several outputs in the order that suits these rows: an output after the other."""
         return self.values.shape[1] * outputs
@@ -319,6 +328,14 @@ class SparseRows(NamedTuple):
         for k in range(self.indptr[i], self.indptr[i + 1]):
             out[self.indices[k]] += factor * self.data[k] * self.data[k]
 
+    def add_outer_squares(self, i: int, factors: Vector, out: Vector) -> None:
+        """Add the outer product of the squares of row i and the K ``factors`` to the p × K matrix ``out``."""
+        outputs = factors.size
+        for entry in range(self.indptr[i], self.indptr[i + 1]):
+            begin = np.int64(self.indices[entry]) * outputs
+            for k in range(outputs):
+                out[begin + k] += factors[k] * self.data[entry] * self.data[entry]
+
     def turned_size(self, outputs: int) -> int:
         """The K weights of a column, side by side, suit these rows as they are."""
         return 0
@@ -349,6 +366,7 @@ class SparseRows(NamedTuple):
         """Add row i times the p × K matrix ``w`` to the K entries of ``out``."""
         outputs = out.size
         for entry in range(self.indptr[i], self.indptr[i + 1]):
+            self.touch_outputs(entry, w, outputs)
             begin = np.int64(self.indices[entry]) * outputs
             for k in range(outputs):
                 out[k] += self.data[entry] * w[begin + k]
@@ -357,9 +375,18 @@ class SparseRows(NamedTuple):
         """Add the outer product of row i and the K ``factors`` to the p × K matrix ``out``."""
         outputs = factors.size
         for entry in range(self.indptr[i], self.indptr[i + 1]):
+            self.touch_outputs(entry, out, outputs)
             begin = np.int64(self.indices[entry]) * outputs
             for k in range(outputs):
                 out[begin + k] += self.data[entry] * factors[k]
+
+    def touch_outputs(self, entry: int, w: Vector, outputs: int) -> None:
+        """Ask the memory for the K numbers in ``w`` of an entry that comes soon, if they are more than a cache line."""
+        numbers = _CACHE_LINE // 8
+        if outputs > numbers:
+            begin: Any = np.int64(self.indices[min(entry + _ENTRIES_AHEAD, self.indices.size - 1)]) * outputs
+            for k in range(0, outputs, numbers):
+                prefetch(w, begin + k)
 
     def add_outer_square(self, i: int, weight: float, four: NDArray[Any], filled: int, out: NDArray[Any]) -> int:
         """Add ``weight`` times the outer square of (row i, 1) to the upper half of ``out``; nothing waits."""
