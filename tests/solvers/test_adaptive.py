@@ -141,6 +141,17 @@ def test_several_outputs_in_unlike_units_are_not_left_too_early():
     assert 0.5 * gradient @ np.linalg.solve(oracle.hessian(result.x), gradient) <= 1e-10 * result.value
 
 
+@pytest.mark.parametrize("scale", [0.0, 100.0])
+def test_raised_curvatures_do_not_hold_a_run_back_for_ever(scale):
+    """Residuals far beyond δ never come near it: steps on raised curvatures are those of reweighted least squares."""
+    random = np.random.default_rng(7)
+    X = random.normal(size=(225, 18))
+    y = X @ random.normal(size=18) + 10.0 * random.normal(size=225)
+    problem = LinearModel(X, y, PseudoHuber(0.7), L2(1e-8))
+    result = assert_minimises(problem, x0=scale * random.normal(size=18))
+    assert result.epochs < 40  # it was 252 and 297
+
+
 def test_rows_that_are_flat_hold_a_step_back():
     """Standardised pixels, hardly a penalty: a step that ignores saturated rows puts them on the wrong side."""
     X, y = sklearn.datasets.load_digits(return_X_y=True)

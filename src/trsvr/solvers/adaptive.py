@@ -114,6 +114,7 @@ class _Work:
     kept: bool = True  # whether the last step was kept
     products: int = 0  # that the last step has cost
     cautious: bool = False  # whether curvatures are raised: the losses are nearly linear around here
+    by_degrees: bool = False  # whether that is being given up by degrees, with P of all rows
     caution: float = _FIRST_CAUTION  # of the largest curvature, so much counts for every row then
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
@@ -324,6 +325,8 @@ class AdaptiveTRSVR:
         moved = abs(weight - work.total_weight) / weight if weight > 0.0 else 0.0
         work.total_weight = weight
         moved = math.inf if math.isnan(moved) or not work.kept else moved
+        if work.cautious and moved <= _MOVED and self._is_held_back(state):
+            work.by_degrees, work.caution = True, _FIRST_CAUTION
         if kind == "diagonal":
             anew = work.losses is None or moved > _MOVED
             if anew:
@@ -349,6 +352,13 @@ class AdaptiveTRSVR:
         if outputs > 1:
             work.norm = ShiftNorm(work.norm, penalty, outputs)
         work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
+
+    @staticmethod
+    def _is_held_back(state: State) -> bool:
+        """Whether the last step left much, although P is of all rows: then it is the raised curvatures."""
+        work, scalars = state.work, state.scalars
+        whole = getattr(work.here, "graded", False) and work.rows >= work.here.n_rows and not scalars["nonconvex"]
+        return bool(whole and not _is_graded(state) and scalars["contraction"] > _POOR)
 
     @staticmethod
     def _raise_curvatures(state: State) -> bool:
@@ -542,6 +552,9 @@ class AdaptiveTRSVR:
             work.cautious = True
             if not scalars["nonconvex"]:
                 return
+        elif work.by_degrees:
+            work.by_degrees = False  # it was too early
+            return
         elif _is_graded(state) and work.caution < 1.0:
             work.caution = min(_MORE_CAUTION * work.caution, 1.0)
             return
@@ -579,7 +592,7 @@ def _view_of(problem: Any) -> Any:
 def _is_graded(state: State) -> bool:
     """Whether caution has degrees: a step on the whole Hessian can fail only because curvatures change on its way."""
     work: _Work = state.work
-    return work.exact and not state.scalars["nonconvex"] and getattr(work.here, "graded", False)
+    return (work.exact or work.by_degrees) and not state.scalars["nonconvex"] and getattr(work.here, "graded", False)
 
 
 def _rows_of_matrix(problem: FiniteSum, state: State) -> int:
