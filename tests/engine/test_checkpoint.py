@@ -22,7 +22,7 @@ from trsvr.engine import checkpoint as files
 from trsvr.engine.draws import RowSource
 from trsvr.engine.keeper import Every
 from trsvr.parts import ExactHessian, GradientRadius, InverseTime, PlainGradient, SAGAGradient, SARAHGradient
-from trsvr.problems import FunctionProblem
+from trsvr.problems import FunctionProblem, logistic
 from trsvr.solvers.adaptive import AdaptiveTRSVR
 from trsvr.solvers.base import record_of
 
@@ -105,6 +105,22 @@ def test_interrupted_after_every_epoch_and_continued_each_time(request, tmp_path
     assert_same(trsvr.resume(path, problem), whole)
     assert_same(trsvr.resume(path, problem), whole)  # a finished run is returned
     assert_same(run(problem, solver, checkpoint=path), whole)
+
+
+def test_interrupted_where_a_run_seemed_to_end(tmp_path):
+    """A second look has found a way further down: the step that it has found is part of the checkpoint."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(80, 9))
+    X[:, :3] = 3.0 * X[:, 6:]
+    y = np.where(X @ rng.normal(size=9) + 3.0 * rng.normal(size=80) > 0.0, 1.0, -1.0)
+    problem, solver, x0 = logistic(X, y, 1e-8), trsvr.TRSVR(norm="diagonal"), rng.normal(size=9)
+    options = {"x0": x0, "tol": "auto", "max_epochs": 50}
+    whole = run(problem, solver, **options)
+    assert 0 in whole.trace["cg_iterations"].tolist()  # the epoch that only takes that step
+    path = tmp_path / "run.ckpt"
+    for epoch in range(whole.epochs):
+        run(problem, solver, **options, callback=interrupt_at(epoch), checkpoint=path, checkpoint_every=1000)
+    assert_same(trsvr.resume(path, problem), whole)
 
 
 @pytest.mark.parametrize("kind", ["convex", "nonconvex"])

@@ -8,6 +8,7 @@ import sklearn.datasets
 
 import trsvr
 from oracle import Oracle
+from trsvr.engine import Tolerance
 from trsvr.problems import (
     L2,
     DoubleWell,
@@ -178,6 +179,70 @@ def test_without_a_scale_the_end_is_not_called_too_early(seed, l2, norm):
     _, gradient = problem.value_and_gradient(result.x)
     if result.success:  # f is l2-strongly convex
         assert gradient @ gradient / (2 * l2) <= 1e-10 * result.value, result
+
+
+def dependent(seed, loss, l2, intercept):
+    """Columns that are multiples and sums of others: the penalty alone says how to share among them."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(50, 400)), int(rng.integers(8, 30))
+    X = rng.normal(size=(n, d)) * np.exp(rng.normal(size=d))
+    factor = (1.0, 0.5, 3.0, 30.0)[seed % 4]
+    X[:, 0], X[:, 1], X[:, 2] = factor * X[:, -1], factor * X[:, -2], factor * (X[:, -3] + X[:, -4])
+    margins = X @ rng.normal(size=d)
+    noisy = margins / margins.std() + rng.normal(size=n)
+    y = np.where(noisy > 0.0, 1.0, -1.0) if isinstance(loss, Logistic) else margins + rng.normal(size=n)
+    return LinearModel(X, y, loss, L2(l2), intercept=intercept), Oracle(X, y, loss, L2(l2), intercept)
+
+
+def polished(oracle, x):
+    """The smallest value after some steps of Newton's method with the dense Hessian."""
+    smallest = oracle.value(x)
+    for _ in range(20):
+        x = x - np.linalg.lstsq(oracle.hessian(x), oracle.gradient(x), rcond=None)[0]
+        smallest = min(smallest, oracle.value(x))
+    return smallest
+
+
+@pytest.mark.parametrize("start", ["zero", "elsewhere"])
+@pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("loss", [Logistic(), PseudoHuber(), Squared()], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("l2", [1e-6, 1e-8])
+def test_what_only_the_penalty_sees_is_not_left_undone(l2, loss, intercept, start):
+    """Directions without any curvature of the losses; their part of the gradient is λ times a moderate number.
+
+    A diagonal norm is no model of them, and a run that believed its own estimate was up to 1e-5 from the minimum.
+    """
+    for seed in range(6):
+        problem, oracle = dependent(seed, loss, l2, intercept)
+        x0 = None if start == "zero" else np.random.default_rng(seed).normal(size=problem.n_parameters)
+        result = trsvr.minimize(problem, trsvr.TRSVR(norm="diagonal"), x0=x0)
+        assert result.success, result
+        smallest = polished(oracle, result.x)
+        assert oracle.value(result.x) - smallest <= 1e-11 * smallest, (seed, result)
+
+
+def test_an_end_that_the_penalty_proves_costs_nothing():
+    """½‖g‖²/λ bounds what is left: where that is little, conjugate gradients need not look again."""
+    X, y, _ = data()
+    result = trsvr.minimize(logistic(X, y, 1e-2), trsvr.TRSVR(norm="diagonal"))
+    assert result.status is trsvr.Status.CONVERGED
+    assert result.gradient_norm**2 / 2e-2 <= 1e-12 * result.value
+    assert result.trace["hessian_products"].iloc[-1] == result.trace["cg_iterations"].sum()
+
+
+def test_conjugate_gradients_do_no_more_than_was_asked_for():
+    X, y, _ = data(decades=1.0)
+    problem = logistic(X, y, 1e-4)
+    solver = trsvr.TRSVR(norm="diagonal")
+    smallest = polished(Oracle(X, np.asarray(y, dtype=float), Logistic(), problem.regularizer), np.zeros(12))
+    products = []
+    for decrease in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
+        result = trsvr.minimize(problem, solver, tol=Tolerance(1.0, decrease))
+        assert result.status is trsvr.Status.CONVERGED
+        assert result.value - smallest <= decrease * smallest
+        products.append(int(result.trace["hessian_products"].iloc[-1]))
+    assert products == sorted(products)
+    assert products[0] < products[2] < products[-1]
 
 
 def test_the_run_is_monotone_at_reference_points_and_the_trace_says_what_it_did():

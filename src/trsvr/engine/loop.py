@@ -616,6 +616,7 @@ class _Loop:
         if judge is not None or (self.plan.test.active and not solver.needs_reference):
             run.charge_evaluation()
         if judge is not None:
+            run.state.wanted = self.plan.test.wanted(run.state.value)
             self.compute(lambda: run.judge(judge, report))
         return report
 

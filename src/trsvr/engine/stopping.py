@@ -13,6 +13,7 @@ import numpy as np
 from trsvr import _check
 from trsvr._vectors import Vector, all_finite, dot
 from trsvr.engine.result import Status
+from trsvr.solvers.base import Wanted
 
 _AUTO_RELATIVE = 1e-8
 _AUTO_DECREASE = 1e-12
@@ -154,6 +155,12 @@ class GradientTest:
         elif self.tol is not None:
             self.threshold = float(self.tol)
 
+    def wanted(self, value: float) -> Wanted:
+        """What a run that has come to ``value`` may end with, where the user has said how much may be left."""
+        if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
+            return Wanted()
+        return Wanted(self.threshold, self.tol.decrease * max(abs(value), self.tol.smallest_value))
+
     def judge(
         self, value: float, gradient: Vector, has_value: bool, known: Mapping[str, float] = _NOTHING_KNOWN
     ) -> Status | None:
@@ -184,7 +191,7 @@ class GradientTest:
     def _little_left(self, value: float, expected: float) -> bool:
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value) or math.isnan(expected):
             return True
-        return expected <= self.tol.decrease * max(abs(value), self.tol.smallest_value)
+        return expected <= self.wanted(value).decrease
 
     def _stands_still(self, value: float, largest: float) -> bool:
         self._values.append(value)

@@ -75,6 +75,7 @@ _MOST_INNER_STEPS = 10
 _CG_TOLERANCE = 0.1
 _CG_LOOSEST = 0.2
 _CG_ROUNDING = 1e-18
+_CG_ENOUGH = 0.3
 # The radius after a step that failed, after one that ended at it, and where the model was right all the same.
 _SHRINK, _GROW, _LEAP = 0.25, 2.0, 4.0
 # An outer iteration that leaves more than this part of ½‖g‖²_{P⁻¹} was of little help, or of hardly any.
@@ -118,6 +119,7 @@ class _Work:
     caution: float = _FIRST_CAUTION  # of the largest curvature, so much counts for every row then
     escape: Vector | None = None  # a direction of negative curvature at a point where the gradient vanishes
     escape_length: float = 1.0
+    ahead: dict[str, Any] = field(default_factory=dict)  # a step that has been found where a run seemed to end
     convexity: float | None = None  # of the penalty, where nothing else says what a gradient is worth
     softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
     left: float = 0.0  # what the last step has left of the model's decrease, where it was made in a subspace
@@ -271,18 +273,23 @@ class AdaptiveTRSVR:
             work.swap_views()  # the evaluation at the starting point is the first reference
         report = EpochReport(alpha=state.scalars["alpha"])
         self._measure(problem, state, report, random)
+        ahead, work.ahead, work.left = work.ahead, {}, 0.0
         reference, gradient = state.x.copy(), state.gradient
         if state.scalars["nonconvex"] and not gradient.any():
             state.scalars["expected_decrease"] = 0.0
             doubt(state)  # nothing but the curvature can tell a minimum from a saddle point here
         size = math.sqrt(work.norm.dual(gradient))
-        if work.escape is None:
-            taken = self._step(problem, state, gradient, size, report)
-        else:
+        if work.escape is not None:
             step = work.escape_length * work.escape
             taken = NormedStep(step, work.model(step), 0.0, Exit.NEGATIVE_CURVATURE, 1)
             state.x += step
             report.steps += 1
+        elif ahead:
+            taken = NormedStep(ahead["step"], ahead["product"], ahead["length"], Exit.TOLERANCE, 0)
+            state.x += taken.step
+            report.steps += 1
+        else:
+            taken = self._step(problem, state, gradient, size, report)
         work.before = {
             "x": reference,
             "value": state.value,
@@ -518,7 +525,6 @@ class AdaptiveTRSVR:
             if work.cautious and not refused:
                 work.caution /= _MORE_CAUTION
             scalars["contraction"] = decrease / before["decrease"] if before["decrease"] > 0.0 else 0.0
-            scalars["cg_tolerance"] = self._next_tolerance(state, decrease)
             if not before["inside"] and not (refused and scalars["nonconvex"]):
                 right = work.exact and before["value"] - state.value >= RIGHT * before["predicted"]
                 scalars["alpha"] = min((_LEAP if right else _GROW) * scalars["alpha"], _UNBOUNDED)
@@ -528,6 +534,7 @@ class AdaptiveTRSVR:
                 scalars["curvature_rows"] *= 2.0
             work.swap_views()
             left = left_to_gain(state, decrease, report)
+            scalars["cg_tolerance"] = self._next_tolerance(state, decrease, left)
             # With raised curvatures steps are short, and that they gain little says nothing.
             scalars["expected_decrease"] = math.inf if work.cautious and _is_graded(state) else left
             if scalars["nonconvex"]:
@@ -565,18 +572,22 @@ class AdaptiveTRSVR:
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
 
     @staticmethod
-    def _next_tolerance(state: State, decrease: float) -> float:
+    def _next_tolerance(state: State, decrease: float, left: float) -> float:
         """How exactly the next subproblem on the whole Hessian is worth solving.
 
         The model foretold a gradient; what came differs by a part w of the last one, in P⁻¹. That part falls with the
-        gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe.
+        gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe. No more than
+        ends the run, where that is known: what is left to gain falls with the square of the residual.
         """
         before, norm = state.work.before, state.work.norm
         if before["foretold"] is None or not before["inside"] or not min(decrease, before["decrease"]) > 0.0:
             return _CG_TOLERANCE
         wrong = math.sqrt(0.5 * norm.dual(state.gradient - before["foretold"]) / before["decrease"])
         expected = wrong * (decrease / before["decrease"]) ** 0.25
-        return min(max(expected, math.sqrt(_CG_ROUNDING * abs(state.value) / decrease)), _CG_LOOSEST)
+        rounding = math.sqrt(_CG_ROUNDING * abs(state.value) / decrease)
+        largest = float(np.abs(state.gradient).max())
+        enough = _CG_ENOUGH * min(math.sqrt(state.wanted.decrease / left), state.wanted.gradient / largest)
+        return min(max(expected, rounding, enough), _CG_LOOSEST)
 
 
 def _has_view(problem: Any) -> bool:

@@ -30,6 +30,13 @@ class EpochRows(Protocol):
         """The epoch's random numbers, for methods that draw otherwise."""
 
 
+class Wanted(NamedTuple):
+    """What a run may end with: the gradient's largest entry, and what is left to gain. Zero: unknown."""
+
+    gradient: float = 0.0
+    decrease: float = 0.0
+
+
 @dataclass
 class State:
     """What changes during a run: arrays and numbers, nothing else.
@@ -49,6 +56,8 @@ class State:
         Scratch, not part of the state, unless it has ``record()`` and ``restore(record)``: then those are.
     kept : bool
         Whether this run writes checkpoints; a solver that must remember more for that does so then.
+    wanted : Wanted
+        What would end the run at x, where the loop knows it: more need not be done.
     """
 
     x: Vector
@@ -58,6 +67,7 @@ class State:
     scalars: dict[str, float] = field(default_factory=dict)
     work: Any = field(default=None, repr=False)
     kept: bool = False
+    wanted: Wanted = field(default_factory=Wanted)
 
     def record(self) -> dict[str, Any]:
         """Everything that a later process needs to go on, as a flat record of arrays and numbers."""

@@ -10,6 +10,7 @@ import numpy as np
 from trsvr._vectors import dot
 from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import DenseNorm
+from trsvr.parts.subproblems import Exit, preconditioned_cg
 from trsvr.solvers.base import EpochReport, State
 
 #: A model is right where f fell by at least this part of what it foretold.
@@ -25,6 +26,11 @@ _SCALED = 1e-3
 # A run may end where so little is expected, relatively: if the curvatures have changed by less than that part.
 _NEARLY = 1e-12
 _STOOD_STILL = 1e-3
+# Before that conjugate gradients look once more, until what they may have passed by is this part of what is expected
+# at most, but not further than to a gradient of this part.
+_PROVEN = 0.5
+_FINEST_LOOK = 1e-5
+_MOST_PRODUCTS = 500
 # A nonconvex run ends with a gradient so small, if no curvature is negative.
 _SMALL_GRADIENT = 1e-9
 _ROUNDING = 64 * float(np.finfo(float).eps)
@@ -36,7 +42,8 @@ def left_to_gain(state: State, decrease: float, report: EpochReport) -> float:
     ``decrease`` is ½‖g‖²_{P⁻¹}. An estimate that would end the run gets a second look.
     """
     expected = _estimate(state.work, decrease, state.work.before["value"] - state.value)
-    return _second_look(state, expected, report) if expected <= _NEARLY * abs(state.value) else expected
+    little = state.wanted.decrease or _NEARLY * abs(state.value)
+    return _second_look(state, expected, little, report) if expected <= little else expected
 
 
 def _estimate(work: Any, decrease: float, gained: float) -> float:
@@ -61,30 +68,63 @@ def _estimate(work: Any, decrease: float, gained: float) -> float:
     return predicted if knows else max(predicted, decrease)
 
 
-def _second_look(state: State, expected: float, report: EpochReport) -> float:
+def _second_look(state: State, expected: float, little: float, report: EpochReport) -> float:
     """The estimate of an end, unless something speaks against it.
 
     P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
-    with them what P has measured by. Where P is no matrix it is no more than a norm for conjugate gradients: a step
-    along P⁻¹g with the whole Hessian's own curvature must not gain more than was expected of all. And without a
-    norm nothing is known but the gradient, and the penalty's convexity.
+    with them what P has measured by. Where P is no matrix it is no more than a norm for conjugate gradients, and they
+    may have passed by directions that only the penalty sees. And without a norm nothing is known but the gradient,
+    and the penalty's convexity.
     """
     work, view = state.work, state.work.here
     if view is None:
         return expected
     if work.convexity is not None:
         return 0.5 * dot(state.gradient, state.gradient) / work.convexity if work.convexity > 0.0 else math.nan
-    weight = view.total_weight()
-    if not work.cautious and abs(weight - work.total_weight) > _STOOD_STILL * weight:
+    moved = abs(view.total_weight() - work.total_weight)
+    if not work.cautious and expected <= _NEARLY * abs(state.value) and moved > _STOOD_STILL * view.total_weight():
         return math.inf
-    if work.before["foretold"] is None or isinstance(work.norm, DenseNorm):
+    if isinstance(work.norm, DenseNorm):
         return expected
-    step = work.norm.solve(state.gradient)
-    curvature = dot(step, view.product(step) + view.penalty_curvatures(state.x) * step)
-    report.hessian_products += 1
-    report.gradient_evaluations += view.problem.n_samples
-    slope = dot(step, state.gradient)
-    return max(expected, 0.5 * slope * slope / curvature) if curvature > 0.0 else expected
+    hidden = _can_be_hidden(state)
+    if hidden <= little:
+        return expected
+    if hasattr(view, "subspace"):  # every product is a round of messages: rather another iteration, of two of them
+        return math.inf if hidden < math.inf else expected
+    return max(expected, _seen(state, little, hidden, report))
+
+
+def _can_be_hidden(state: State) -> float:
+    """What conjugate gradients may have passed by, ½‖g‖²/λ at most.
+
+    Dependent columns leave directions with no curvature but the penalty's λ, and their part of the gradient is so
+    small that nothing is seen of it before the rest is as small.
+    """
+    penalty = state.work.here.penalty_curvatures(state.x)
+    smallest = float(penalty[penalty > 0.0].min(initial=math.inf)) if (penalty >= 0.0).all() else math.inf
+    return 0.5 * dot(state.gradient, state.gradient) / smallest if smallest < math.inf else math.inf
+
+
+def _seen(state: State, little: float, hidden: float, report: EpochReport) -> float:
+    """What conjugate gradients see to gain from here, when they go on until next to nothing can be hidden."""
+    work, view = state.work, state.work.here
+    penalty = view.penalty_curvatures(state.x)
+    taken = preconditioned_cg(
+        lambda v: view.product(v) + penalty * v,
+        work.norm,
+        state.gradient,
+        math.inf,
+        max(math.sqrt(_PROVEN * little / hidden), _FINEST_LOOK),
+        _MOST_PRODUCTS,
+    )
+    report.hessian_products += taken.products
+    report.gradient_evaluations += taken.products * view.problem.n_samples
+    if taken.exit is Exit.NEGATIVE_CURVATURE:
+        return 0.0
+    seen = taken.predicted(state.gradient)
+    if seen > little:
+        work.ahead = {"step": taken.step, "product": taken.product, "length": taken.length}
+    return seen
 
 
 def doubt(state: State) -> None:
