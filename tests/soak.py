@@ -41,6 +41,8 @@ FORMS = {
 #: Solvers that refuse steps uphill: they never diverge, and what they return is never worse than the start.
 CAUTIOUS = (trsvr.TrustRegion, trsvr.LBFGS)
 EPSILON = np.finfo(float).eps
+#: From this number on columns depend on each other, and most runs are of the adaptive mode in some norm.
+ENTANGLED = 2 * 10**8
 
 
 @dataclass
@@ -72,6 +74,9 @@ def make(number: int) -> Case:
         X[:, random.integers(d)] = 0.0
     if random.random() < 0.2:
         X[random.integers(n)] = 0.0
+    entangled = number % 10**9 >= ENTANGLED
+    if entangled:
+        entangle(X, np.random.default_rng([8, number]))
     spread = random.choice([0.0, 0.0, 1.0, 3.0])
     X *= 10 ** random.uniform(-spread, spread, size=d)
     form = str(random.choice(FORMS[type(loss)]))
@@ -96,6 +101,8 @@ def make(number: int) -> Case:
     if isinstance(loss, Softmax) and oracle.outputs != problem.n_outputs:
         return make(number + 10**9)  # a class whose rows all have weight zero: the oracle does not know of it
     solver = any_solver(problem, random)
+    if entangled and number % 4:
+        solver = trsvr.TRSVR(norm=("diagonal", "auto", "diagonal")[number % 4 - 1])
     options = {
         "seed": int(random.integers(100)),
         "tol": random.choice(np.array(["auto", "auto", 1e-6, 0.0, None], dtype=object)),
@@ -109,6 +116,16 @@ def make(number: int) -> Case:
     weighted = "" if weights is None else " weighted"
     story = f"{n} x {d} {form}{weighted}, {loss}, {regularizer}, intercept {intercept}, {solver}, {shown}"
     return Case(number, problem, oracle, solver, options, story, random)
+
+
+def entangle(X: np.ndarray, random: np.random.Generator) -> None:
+    """Make a few columns multiples or sums of others: the penalty alone says how to share among them."""
+    n, d = X.shape
+    for _ in range(int(random.integers(1, 4))):
+        first, second, third = random.integers(d, size=3)
+        X[:, first] = random.choice([1.0, 0.5, 3.0, 30.0]) * (X[:, second] + random.integers(2) * X[:, third])
+    if random.random() < 0.3:
+        X += random.choice([1.0, 10.0]) * random.normal(size=d)  # far from the origin
 
 
 def labels(X: np.ndarray, loss: Any, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -137,8 +137,11 @@ class NystromNorm:
         return scaled
 
     def dual(self, v: Vector) -> float:
-        """‖v‖²_{P⁻¹}."""
-        return dot(v, self.solve(v))
+        """‖v‖²_{P⁻¹}, as the sum of squares that it is."""
+        scaled = v / self._root
+        along = self._vectors.T @ scaled
+        scaled -= self._vectors @ along
+        return dot(scaled, scaled) + dot(along, (1.0 + self._less) * along)
 
 
 def largest_curvatures(
@@ -255,8 +258,10 @@ class ShiftNorm:
         return solution
 
     def dual(self, v: Vector) -> float:
-        """‖v‖²_{P⁻¹}."""
-        return dot(v, self.solve(v))
+        """‖v‖²_{P⁻¹}, as a sum of squares: rounding would make it negative where v is hardly more than a shift."""
+        free, means = np.empty_like(v), np.empty_like(self._inverse)
+        _take_means(v, self._outputs, free, means)
+        return self._norm.dual(free) + self._outputs * dot(means, self._inverse * means)
 
 
 class DenseNorm:

@@ -139,6 +139,10 @@ class _Work:
         """The trial point becomes the reference."""
         self.here, self.there = self.there, self.here
 
+    def forget(self) -> None:
+        """Nothing of earlier conjugate gradients: the next norm is a diagonal."""
+        self.directions = self.images = self.values = self.vectors = None
+
     def remember(self, pairs: list[tuple[Vector, Vector]]) -> None:
         """Keep the newest directions and products whose curvatures are more than rounding."""
         pairs = [(s, y) for s, y in pairs if _is_more_than_rounding(s, y)]
@@ -299,6 +303,7 @@ class AdaptiveTRSVR:
             "length": taken.length / size if size > 0.0 else 0.0,
             "inside": taken.exit == Exit.TOLERANCE,
             "bounded": taken.exit == Exit.BOUNDARY,
+            "nothing": taken.length == 0.0 and work.escape is None,
             "foretold": gradient + taken.product if work.exact and not is_elsewhere(problem) else None,
         }
         if work.escape is None and not work.exact and self._inner_steps_pay(problem, state):
@@ -539,11 +544,16 @@ class AdaptiveTRSVR:
             scalars["expected_decrease"] = math.inf if work.cautious and _is_graded(state) else left
             if scalars["nonconvex"]:
                 doubt(state)
+            elif before["length"] >= 1.0 and scalars["contraction"] > _USELESS and self._is_rounding(state):
+                scalars["at_floor"] = 1.0  # after a full step neither values nor gradients tell these points apart
             return
-        rounding = work.escape is None and abs(before["value"] - state.value) <= 64 * _EPSILON * abs(before["value"])
+        rounding = work.escape is None and self._is_rounding(state)
         step = float(np.abs(state.x - before["x"]).max())
         tiny = step <= _EPSILON * float(np.abs(before["x"]).max(initial=0.0))
-        if tiny or (finite and rounding and before["predicted"] <= 64 * _EPSILON * abs(before["value"])):
+        learnt = work.directions is not None or work.values is not None
+        if before.get("nothing") and learnt:
+            work.forget()  # curvatures of other places have made a norm that rounding does not survive
+        elif tiny or (finite and rounding):
             scalars["at_floor"] = 1.0
         state.x[:] = before["x"]
         state.value, state.gradient = before["value"], before["gradient"]
@@ -570,6 +580,13 @@ class AdaptiveTRSVR:
             return  # the whole Hessian was the model: it is not the sample that was wrong
         scalars["curvature_rows"] *= 2.0
         scalars["batch_size"] *= 2.0 if self.batch_size == "auto" else 1.0
+
+    @staticmethod
+    def _is_rounding(state: State) -> bool:
+        """Whether f has changed by no more than its rounding, and was not expected to."""
+        before = state.work.before
+        rounding = 64 * _EPSILON * abs(before["value"])
+        return bool(abs(before["value"] - state.value) <= rounding and before["predicted"] <= rounding)
 
     @staticmethod
     def _next_tolerance(state: State, decrease: float, left: float) -> float:

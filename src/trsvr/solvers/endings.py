@@ -95,34 +95,40 @@ def _second_look(state: State, expected: float, little: float, report: EpochRepo
 
 
 def _can_be_hidden(state: State) -> float:
-    """What conjugate gradients may have passed by, ½‖g‖²/λ at most.
+    """What conjugate gradients may have passed by, ½‖g‖²/λ at most; infinite where the penalty says nothing.
 
     Dependent columns leave directions with no curvature but the penalty's λ, and their part of the gradient is so
     small that nothing is seen of it before the rest is as small.
     """
     penalty = state.work.here.penalty_curvatures(state.x)
-    smallest = float(penalty[penalty > 0.0].min(initial=math.inf)) if (penalty >= 0.0).all() else math.inf
-    return 0.5 * dot(state.gradient, state.gradient) / smallest if smallest < math.inf else math.inf
+    if not (penalty >= 0.0).all():
+        return math.inf
+    smallest = float(penalty[penalty > 0.0].min(initial=math.inf))
+    largest = float(state.work.losses.max(initial=0.0))
+    # Below the rounding of the other curvatures λ is not seen in a product: steps along it would be noise.
+    if math.isinf(smallest) or smallest <= _ROUNDING * largest:
+        return math.inf
+    return 0.5 * dot(state.gradient, state.gradient) / smallest
 
 
 def _seen(state: State, little: float, hidden: float, report: EpochReport) -> float:
-    """What conjugate gradients see to gain from here, when they go on until next to nothing can be hidden."""
+    """What conjugate gradients see to gain from here, when they go on until next to nothing can be hidden.
+
+    Without a penalty nothing tells a soft direction from rounding, and one product must do.
+    """
     work, view = state.work, state.work.here
     penalty = view.penalty_curvatures(state.x)
+    finest = max(math.sqrt(_PROVEN * little / hidden), _FINEST_LOOK)
+    most = _MOST_PRODUCTS if hidden < math.inf else 1
     taken = preconditioned_cg(
-        lambda v: view.product(v) + penalty * v,
-        work.norm,
-        state.gradient,
-        math.inf,
-        max(math.sqrt(_PROVEN * little / hidden), _FINEST_LOOK),
-        _MOST_PRODUCTS,
+        lambda v: view.product(v) + penalty * v, work.norm, state.gradient, math.inf, finest, most
     )
     report.hessian_products += taken.products
     report.gradient_evaluations += taken.products * view.problem.n_samples
     if taken.exit is Exit.NEGATIVE_CURVATURE:
         return 0.0
     seen = taken.predicted(state.gradient)
-    if seen > little:
+    if seen > little and hidden < math.inf:
         work.ahead = {"step": taken.step, "product": taken.product, "length": taken.length}
     return seen
 
