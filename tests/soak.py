@@ -120,7 +120,7 @@ def make(number: int) -> Case:
 
 def entangle(X: np.ndarray, random: np.random.Generator) -> None:
     """Make a few columns multiples or sums of others: the penalty alone says how to share among them."""
-    n, d = X.shape
+    d = X.shape[1]
     for _ in range(int(random.integers(1, 4))):
         first, second, third = random.integers(d, size=3)
         X[:, first] = random.choice([1.0, 0.5, 3.0, 30.0]) * (X[:, second] + random.integers(2) * X[:, third])

@@ -43,6 +43,10 @@ FOUND = {
     5051101: "the same, and the gradient is fairly small: a value that stands still was taken for rounding",
     9052416: "L-BFGS ends so near to its minimum that SciPy's curvatures overflow",
     3042516: "two equal columns, far from zero: only the penalty sees how they differ, and too late",
+    301004965: "softmax from far away: by rounding a norm of several outputs was negative, and its root an error",
+    302001077: "the same, and then conjugate gradients found nothing: that was taken for the end",
+    307000215: "no penalty, tol 0: steps in rounding went far along what no row sees",
+    307003781: "no penalty: a second look must not follow rounding either",
     14056625: "no column is used by the rows that count: values far away do not follow so small a gradient",
 }
 

@@ -152,3 +152,32 @@ def test_no_shift_is_made_where_nothing_is_penalised():
     norm = ShiftNorm(DiagonalNorm(np.ones(12)), np.zeros(12), 3)
     solved = norm.solve(rng.normal(size=12)).reshape(-1, 3)
     np.testing.assert_allclose(solved.sum(axis=1), 0.0, atol=1e-15)
+
+
+def test_a_square_is_not_negative_by_rounding():
+    """Nothing but a shift, which changes nothing; and directions remembered where curvatures were other ones."""
+    rng = np.random.default_rng(3)
+    for trial in range(200):
+        directions = rng.normal(size=(6, 12)) * 10.0 ** rng.uniform(-6, 6, size=(6, 1))
+        matrix = np.diag(10.0 ** rng.uniform(-12, 3, size=12))
+        plain = QuasiNewtonNorm(10.0 ** rng.uniform(-40, 0, size=12), directions, directions @ matrix)
+        v = np.repeat(rng.normal(size=4), 3) + (trial % 2) * 1e-16 * rng.normal(size=12)
+        assert ShiftNorm(plain, np.zeros(12), 3).dual(v) >= 0.0
+        vectors = np.linalg.qr(rng.normal(size=(12, 5)))[0]
+        steep = NystromNorm(np.ones(12), 10.0 ** np.sort(rng.uniform(8, 18, size=5))[::-1], vectors)
+        along = vectors[:, trial % 5]
+        assert steep.dual(along) >= 0.0
+
+
+def test_conjugate_gradients_do_not_follow_rounding():
+    """Two equal columns and no penalty: how they differ changes nothing, and the gradient's part of it is noise."""
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        X = rng.normal(size=(40, 7))
+        X[:, 0] = X[:, 1] * rng.choice([1.0, 3.0, 30.0])
+        gradient = X.T @ rng.normal(size=40) + 1e-15 * rng.normal(size=7)
+        norm = DiagonalNorm(np.einsum("ij,ij->j", X, X))
+        taken = preconditioned_cg(lambda v, X=X: X.T @ (X @ v), norm, gradient, np.inf, 1e-16, 500)
+        least = np.linalg.lstsq(X.T @ X, -gradient, rcond=1e-12)[0]
+        assert np.abs(taken.step).max() <= 1e3 * np.abs(least).max()
+        np.testing.assert_allclose(X @ taken.step, X @ least, atol=1e-9)

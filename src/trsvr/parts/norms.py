@@ -18,6 +18,8 @@ Matrix = NDArray[np.float64]
 
 # The smallest eigenvalue that P may have, relative to the largest entry on its diagonal.
 _FLOOR = 1e-13
+# Less is none: what a gradient is divided by must not make its square overflow.
+_NO_CURVATURE = 1e-100
 # What directions without a large curvature are worth at least, where all of them have one on average.
 _LEAST_REST = 1e-3
 
@@ -49,7 +51,7 @@ class DiagonalNorm:
 
     def __init__(self, diagonal: Vector) -> None:
         largest = float(diagonal.max(initial=0.0))
-        self.diagonal = np.maximum(diagonal, max(_FLOOR * largest, np.finfo(float).tiny))
+        self.diagonal = np.maximum(diagonal, max(_FLOOR * largest, _NO_CURVATURE))
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""

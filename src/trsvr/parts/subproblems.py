@@ -26,6 +26,8 @@ _TOLERANCE = int(Exit.TOLERANCE)
 _BOUNDARY = int(Exit.BOUNDARY)
 _NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
 _ITERATION_LIMIT = int(Exit.ITERATION_LIMIT)
+# A curvature below this part of another one, both measured in P, is rounding.
+_FLAT = 4.0 * float(np.finfo(float).eps)
 
 
 @kernel()
@@ -293,11 +295,16 @@ def preconditioned_cg(
     rr = dot(residual, solved)
     zz, zd, dd = 0.0, 0.0, rr
     enough = tolerance * tolerance * rr
+    stiffest = 0.0
     if not rr > 0.0:
         return NormedStep(step, curved, 0.0, Exit.TOLERANCE, 0)
     for iteration in range(1, max_iterations + 1):
         along = product(direction)
         curvature = dot(direction, along)
+        stiffest = max(stiffest, abs(curvature) / dd)
+        if abs(curvature) <= _FLAT * stiffest * dd:
+            # What is left of the gradient lies where H is rounding: a step there would be noise, however long.
+            return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.TOLERANCE, iteration)
         falls_forever = not curvature > 0.0
         length = 0.0 if falls_forever else rr / curvature
         if keep is not None and not falls_forever:

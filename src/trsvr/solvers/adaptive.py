@@ -139,9 +139,11 @@ class _Work:
         """The trial point becomes the reference."""
         self.here, self.there = self.there, self.here
 
-    def forget(self) -> None:
-        """Nothing of earlier conjugate gradients: the next norm is a diagonal."""
+    def forget(self) -> bool:
+        """Let the next norm be a diagonal again; returns whether anything had been learnt beyond that."""
+        learnt = self.directions is not None or self.values is not None
         self.directions = self.images = self.values = self.vectors = None
+        return learnt
 
     def remember(self, pairs: list[tuple[Vector, Vector]]) -> None:
         """Keep the newest directions and products whose curvatures are more than rounding."""
@@ -294,6 +296,11 @@ class AdaptiveTRSVR:
             report.steps += 1
         else:
             taken = self._step(problem, state, gradient, size, report)
+            if taken.length == 0.0 and work.forget():
+                # Curvatures of other places have made a norm that rounding does not survive.
+                self._measure(problem, state, report, random)
+                size = math.sqrt(work.norm.dual(gradient))
+                taken = self._step(problem, state, gradient, size, report)
         work.before = {
             "x": reference,
             "value": state.value,
@@ -303,7 +310,6 @@ class AdaptiveTRSVR:
             "length": taken.length / size if size > 0.0 else 0.0,
             "inside": taken.exit == Exit.TOLERANCE,
             "bounded": taken.exit == Exit.BOUNDARY,
-            "nothing": taken.length == 0.0 and work.escape is None,
             "foretold": gradient + taken.product if work.exact and not is_elsewhere(problem) else None,
         }
         if work.escape is None and not work.exact and self._inner_steps_pay(problem, state):
@@ -550,10 +556,7 @@ class AdaptiveTRSVR:
         rounding = work.escape is None and self._is_rounding(state)
         step = float(np.abs(state.x - before["x"]).max())
         tiny = step <= _EPSILON * float(np.abs(before["x"]).max(initial=0.0))
-        learnt = work.directions is not None or work.values is not None
-        if before.get("nothing") and learnt:
-            work.forget()  # curvatures of other places have made a norm that rounding does not survive
-        elif tiny or (finite and rounding):
+        if tiny or (finite and rounding):
             scalars["at_floor"] = 1.0
         state.x[:] = before["x"]
         state.value, state.gradient = before["value"], before["gradient"]
