@@ -66,3 +66,17 @@ def test_a_method_that_stands_in_two_studies_is_run_once(tiny):
     second = {job.identity for _, _, job in jobs.jobs_of(twin, ids)}
     assert first == second
     assert len(first) == 9
+
+
+def test_threads_that_parse_at_once_do_not_fail(monkeypatch):
+    """CPython's issue 106905: another thread's parsing may end ours in a SystemError, now and then."""
+    parse, failures = jobs.ast.parse, iter([True, True, False])
+
+    def disturbed(text):
+        if next(failures, False):
+            raise SystemError("AST constructor recursion depth mismatch (before=51, after=64)")
+        return parse(text)
+
+    expected = jobs._meaning("x = 1")
+    monkeypatch.setattr(jobs.ast, "parse", disturbed)
+    assert jobs._meaning("x = 1  # the same") == expected

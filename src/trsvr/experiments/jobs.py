@@ -8,6 +8,7 @@ comments and docstrings), and the versions of NumPy and Numba. It does not conta
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
 import json
@@ -24,6 +25,7 @@ from trsvr.experiments.subjects import Subject, digest
 #: Raised by hand when this package runs a job in another way, so that old results are not taken for new ones.
 FORMAT = 1
 _ROOMS = ("problems", "parts", "solvers", "engine")
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,16 @@ def code_hash() -> str:
     return whole.hexdigest()[:24]
 
 
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree. Before Python 3.13 two threads that parse at once may disturb each other (CPython 106905)."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(SystemError):
+            return ast.parse(text)
+    return ast.parse(text)
+
+
 def _meaning(text: str) -> str:
-    tree = ast.parse(text)
+    tree = _parsed(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
             node.body = node.body[1:]

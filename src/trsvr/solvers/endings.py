@@ -98,7 +98,8 @@ def _can_be_hidden(state: State) -> float:
     """What conjugate gradients may have passed by, ½‖g‖²/λ at most; infinite where the penalty says nothing.
 
     Dependent columns leave directions with no curvature but the penalty's λ, and their part of the gradient is so
-    small that nothing is seen of it before the rest is as small.
+    small that nothing is seen of it before the rest is as small. An intercept, which is not penalised, counts as if it
+    were.
     """
     penalty = state.work.here.penalty_curvatures(state.x)
     if not (penalty >= 0.0).all():
