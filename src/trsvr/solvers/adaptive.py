@@ -606,7 +606,8 @@ class AdaptiveTRSVR:
         expected = wrong * (decrease / before["decrease"]) ** 0.25
         rounding = math.sqrt(_CG_ROUNDING * abs(state.value) / decrease)
         largest = float(np.abs(state.gradient).max())
-        enough = _CG_ENOUGH * min(math.sqrt(state.wanted.decrease / left), state.wanted.gradient / largest)
+        part = state.wanted.decrease / left if left > 0.0 else 0.0  # the estimate may underflow
+        enough = _CG_ENOUGH * min(math.sqrt(part), state.wanted.gradient / largest)
         return min(max(expected, rounding, enough), _CG_LOOSEST)
 
 
