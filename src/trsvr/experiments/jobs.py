@@ -112,7 +112,7 @@ def code_hash() -> str:
     package = Path(trsvr.__file__).parent
     files = [
         *sorted(package.glob("_*.py")),
-        *(file for room in _ROOMS for file in sorted((package / room).glob("*.py"))),
+        *(file for room in _ROOMS for file in sorted((package / room).rglob("*.py"))),
     ]
     whole = hashlib.sha256()
     for file in files:
