@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 import trsvr
 from trsvr.engine.result import TRACE_COLUMNS
 from trsvr.parts import GradientRadius, Identity, PlainGradient
+from trsvr.solvers.adaptive import AdaptiveTRSVR
 
 N, B, S, K = 400, 30, 7, 4
 
@@ -70,6 +73,19 @@ def test_rows_of_weight_zero_do_not_count(data):
     problem = trsvr.problems.logistic(X, y, l2=1e-2, sample_weight=np.arange(400) % 2)
     trace = run(problem, trsvr.SVRG(step=0.1, batch_size=B, inner_steps=S)).trace
     assert (trace["passes"] == trace["epoch"] * (1 + 2 * B * S / 200)).all()
+
+
+def test_seconds_include_what_judging_takes(convex):
+    """The adaptive mode looks a second time before it ends, with products of the whole Hessian."""
+
+    class Slow(AdaptiveTRSVR):
+        def judge(self, state, report):
+            time.sleep(0.1)
+            super().judge(state, report)
+
+    result = trsvr.minimize(convex[0], Slow(), max_epochs=2, tol=None)
+    assert result.epochs == 2
+    assert result.seconds >= 0.2
 
 
 def test_seconds_grow_and_exclude_what_only_draws(convex):

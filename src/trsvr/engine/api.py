@@ -1,0 +1,290 @@
+"""minimize() and resume(): what is asked for is checked, a checkpoint found, and the loop set going."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check, _threads
+from trsvr._compile import is_record
+from trsvr.engine import checkpoint as files
+from trsvr.engine.checkpoint import CheckpointError, Content
+from trsvr.engine.draws import RowSource
+from trsvr.engine.keeper import Every, Keeper, checked_path, rows_from
+from trsvr.engine.loop import Loop
+from trsvr.engine.plan import Plan, checked_start, plan_from, refuse_another_run
+from trsvr.engine.progress import Progress
+from trsvr.engine.result import Result, Status
+from trsvr.engine.run import Best, Run
+from trsvr.engine.signals import Stop
+from trsvr.engine.stopping import GradientTest, Limits, Tolerance
+from trsvr.engine.watchers import Watchers
+from trsvr.problems.plain import NotFinite
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import Solver, State
+from trsvr.solvers.trsvr import TRSVR
+
+_AS_BEFORE: Any = "as before"
+# Runs that ended so go on with new limits.
+_MAY_GO_ON = (Status.EPOCH_LIMIT.name, Status.PASS_LIMIT.name, Status.TIME_LIMIT.name, Status.CALLBACK.name)
+# From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
+_LARGE = 2**24
+_LARGE_MATRIX = 2**20
+
+
+def minimize(
+    problem: FiniteSum,
+    solver: Solver | None = None,
+    *,
+    x0: Any = None,
+    max_epochs: int | None = 100,
+    max_passes: float | None = None,
+    max_seconds: float | None = None,
+    tol: float | str | Tolerance | None = "auto",
+    seed: int = 0,
+    callback: Callable[..., None] | None = None,
+    progress: bool = False,
+    verbose: int = 0,
+    trace_every: int = 1,
+    threads: int | None = None,
+    checkpoint: Any = None,
+    checkpoint_every: Any = None,
+) -> Result:
+    """Minimise a finite sum.
+
+    Parameters
+    ----------
+    problem : FiniteSum
+        Such as ``trsvr.problems.logistic(X, y)``.
+    solver : optional
+        Such as ``trsvr.TRSVR(alpha=0.1)`` or ``trsvr.SVRG()``; default `TRSVR`.
+    x0 : array, optional
+        Starting point; default zeros.
+    max_epochs, max_passes, max_seconds : optional
+        Limits, looked at after every epoch (the time also within one). None is no limit.
+    tol : float, "auto", Tolerance or None
+        A number: stop when ‖∇f‖∞ ≤ tol. "auto": when ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞, or at the rounding floor. None: never.
+        `trsvr.engine.Tolerance` bounds the gradient and the decrease that is left.
+        Methods without a reference point are charged for the full gradients that this takes.
+    seed : int
+        Same seed, same rows, same result.
+    callback : callable, optional
+        Called after every recorded epoch with the result so far, as SciPy does (by keyword if its parameter is
+        named ``intermediate_result``); raising StopIteration ends the run.
+    progress : bool
+        Show a progress bar on stderr.
+    verbose : int
+        1 prints a line per recorded epoch.
+    trace_every : int
+        Record every so many epochs; the last one always.
+    threads : int, optional
+        Threads for full passes; default: the cores this process may use.
+    checkpoint : path, optional
+        A file that the run is kept in. If it exists, the run in it is continued, provided that problem and
+        configuration are the same; a run that was finished is returned as it was.
+    checkpoint_every : int, str or timedelta, optional
+        How often it is written: a number of epochs, or a time such as ``"5 min"``; by default every 30 seconds, or less
+        often where writing takes long. The last epoch's end is written in any case, also when a signal ends the run.
+
+    Returns
+    -------
+    Result
+        Always, with the best point seen; only bad input raises.
+
+    Notes
+    -----
+    Counting is the same for every method: a full gradient counts N component gradients, a step what its estimator
+    evaluates, a curvature product on b rows b. Full gradients that a method does not need itself, made only to draw the
+    curve, are neither counted nor timed. The gradient at the end of an epoch is the next epoch's reference gradient and
+    is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
+    """
+    solver = TRSVR() if solver is None else solver
+    plan = Plan(
+        problem,
+        solver,
+        checked_start(problem, solver, x0),
+        Limits.checked(max_epochs, max_passes, max_seconds),
+        GradientTest(tol),
+        _check.whole("seed", seed, at_least=0),
+        _check.whole("trace_every", trace_every),
+        None if threads is None else _check.whole("threads", threads),
+    )
+    watchers = Watchers(_checked_callback(callback), Progress(type(solver).__name__) if progress else None, verbose)
+    if checkpoint is None:
+        if checkpoint_every is not None:
+            raise ValueError("checkpoint_every needs checkpoint, the file to write to")
+        solver.check(problem)
+        return _run(plan, watchers)
+    path, every = checked_path(checkpoint), Every(checkpoint_every)
+    solver.check(problem)
+    found = files.newest_intact(path)
+    about = plan.about(getattr(checkpoint, "note", None))
+    if found is None:
+        return _run(plan, watchers, Keeper(path, every, about))
+    content, is_newest = found
+    refuse_another_run(path, content, about)
+    return _continue(plan, watchers, Keeper(path, every, about, is_newest), content)
+
+
+def resume(
+    checkpoint: Any,
+    problem: FiniteSum,
+    callback: Callable[..., None] | None = None,
+    *,
+    solver: Solver | None = None,
+    max_epochs: int | None = _AS_BEFORE,
+    max_passes: float | None = _AS_BEFORE,
+    max_seconds: float | None = _AS_BEFORE,
+    checkpoint_every: Any = None,
+    progress: bool = False,
+    verbose: int = 0,
+    threads: int | None = None,
+) -> Result:
+    """Continue a run from its checkpoint, to the bits of a run that was never interrupted.
+
+    Parameters
+    ----------
+    checkpoint : path
+        The file that ``minimize(..., checkpoint=...)`` has written. If it is damaged, the one before it,
+        ``<checkpoint>.previous``, is taken, and that is said in the log.
+    problem : FiniteSum
+        The same problem: data, loss, regulariser and weights are compared.
+    callback : callable, optional
+        As for `minimize`.
+    solver : optional
+        Needed only where it contains classes of your own: nothing from outside the package is built from a file.
+    max_epochs, max_passes, max_seconds : optional
+        New limits, which count from the beginning of the run; by default those it had. With new limits a run that had
+        ended by a limit, or by its callback, goes on.
+    checkpoint_every, progress, verbose, threads
+        As for `minimize`.
+
+    Returns
+    -------
+    Result
+        Of the whole run. A finished run is returned as it was.
+
+    Raises
+    ------
+    CheckpointError
+        A ValueError: the file is damaged, of another format, or belongs to another problem.
+    """
+    path, every = checked_path(checkpoint), Every(checkpoint_every)
+    found = files.newest_intact(path)
+    if found is None:
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    content, is_newest = found
+    plan = plan_from(path, content, problem, solver, threads)
+    given = {"epochs": max_epochs, "passes": max_passes, "seconds": max_seconds}
+    new = {name: limit for name, limit in given.items() if limit is not _AS_BEFORE}
+    if new:
+        plan = replace(plan, limits=Limits.checked(**{**asdict(plan.limits), **new}))
+    plan.solver.check(problem)
+    about = plan.about(content.get("note"))
+    refuse_another_run(path, content, about, except_limits=bool(new))
+    if new and content.get("status") in _MAY_GO_ON:
+        del content["status"]
+    bar = Progress(type(plan.solver).__name__) if progress else None
+    watchers = Watchers(_checked_callback(callback), bar, verbose)
+    return _continue(plan, watchers, Keeper(path, every, about, is_newest), content)
+
+
+def _checked_callback(callback: Any) -> Any:
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a function, got {callback!r}")
+    return callback
+
+
+def _continue(plan: Plan, watchers: Watchers, keeper: Keeper, content: Content) -> Result:
+    """Go on from a checkpoint that belongs to this plan."""
+    try:
+        if "status" in content:
+            return _finished(plan, content)
+        counted = content.get("run")
+        if isinstance(counted, dict) and counted.get("epoch") == 0:
+            return _run(plan, watchers, keeper)  # nothing has been done yet
+        return _run(plan, watchers, keeper, content)
+    except _DoesNotFit as error:
+        raise CheckpointError(f"{keeper.path} does not fit this problem and solver: {error}") from None
+
+
+class _DoesNotFit(Exception):
+    """A checkpoint's arrays are not those of the run it claims to be of."""
+
+
+def _finished(plan: Plan, content: Content) -> Result:
+    """The result of a run that was finished."""
+    run = Run(plan.problem, plan.solver, State(plan.start, None), True)
+    best = Best.nothing_yet(plan.start, True)
+    _restore(run, best, plan.test, content)
+    status = Status.__members__.get(str(content["status"]))
+    if status is None:
+        raise _DoesNotFit(f"its status is {content['status']!r}")
+    return replace(run.result(best, status), message=str(content.get("message", status.value)))
+
+
+@contextlib.contextmanager
+def _fitting() -> Iterator[None]:
+    """What does not fit is the checkpoint's fault."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _DoesNotFit(str(error)) from None
+
+
+def _restore(run: Run, best: Best, test: GradientTest, content: Content) -> None:
+    """Counters, best point and trace."""
+    with _fitting():
+        for name in run.COUNTED:
+            setattr(run, name, _check.same_kind(content["run"][name], getattr(run, name), name))
+        run.rows = rows_from(content["rows"])
+        best.x, best.gradient = (_check.same_shape(content["best"][name], best.x) for name in ("x", "gradient"))
+        best.value, best.has_value = float(content["best"]["value"]), run.has_value
+        test.restore(content["test"])
+
+
+def _run(plan: Plan, watchers: Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
+    """Run from the start, or from a checkpoint."""
+    problem, solver = plan.problem, plan.solver
+    run = Run(problem, solver, State(plan.start, None), getattr(problem, "has_value", True))
+    best = Best.nothing_yet(plan.start, run.has_value)
+    source = RowSource(plan.seed, problem.n_samples)
+    compiled = is_record(getattr(problem, "kernels", None))
+    if content is not None:
+        _restore(run, best, plan.test, content)
+
+    def prepare() -> State:
+        if hasattr(problem, "warm_up"):
+            problem.warm_up()
+        return solver.init(problem, plan.start.copy())
+
+    with Stop().listening() as stop, _threads.limit(plan.threads):
+        loop = Loop(plan, run, best, source, watchers, stop, keeper, compiled and _is_large(problem))
+        try:
+            run.state = stop.compute(prepare, lasts=compiled)
+            run.state.kept = keeper is not None
+            if content is not None:
+                with _fitting():
+                    run.state.restore(content["state"])
+            return loop.run(begun=content is not None)
+        except NotFinite as error:  # already while the method was set up
+            return loop.ended(Status.NOT_FINITE, str(error))
+        except KeyboardInterrupt:
+            source.abandoned = True
+            return loop.ended(Status.INTERRUPTED)
+        except BaseException:
+            if keeper is not None:
+                keeper.finish(None)
+            raise
+        finally:
+            watchers.close()
+
+
+def _is_large(problem: Any) -> bool:
+    rows = getattr(problem.kernels, "rows", ())
+    entries = max((array.size for array in rows if isinstance(array, np.ndarray)), default=0)
+    return bool(entries * getattr(problem, "n_outputs", 1) > _LARGE or problem.n_parameters**2 > _LARGE_MATRIX)

@@ -1,0 +1,173 @@
+"""One run: its counters, clock and trace, and the best point so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trsvr._vectors import Vector, all_finite, dot
+from trsvr.engine.draws import RowSource
+from trsvr.engine.result import Result, Status
+from trsvr.engine.stopping import Limits
+from trsvr.problems.plain import NotFinite
+from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers.base import EpochReport, Solver, State
+
+_SAME_VALUE = 8 * float(np.finfo(float).eps)
+
+
+@dataclass
+class Best:
+    """The best point seen at an epoch's end."""
+
+    x: Vector
+    value: float
+    gradient: Vector
+    has_value: bool
+
+    @classmethod
+    def nothing_yet(cls, x: Vector, has_value: bool) -> Best:
+        """Before anything has been evaluated."""
+        return cls(x.copy(), math.nan, np.full(x.size, math.nan), has_value)
+
+    def offer(self, x: Vector, value: float, gradient: Vector, converged: bool) -> None:
+        """Take a point over if it is better, or the one that a run ends with."""
+        if not all_finite(gradient):
+            return
+        known = all_finite(self.gradient)
+        better = not known or dot(gradient, gradient) < dot(self.gradient, self.gradient)
+        if self.has_value and known:
+            # Values that agree to their last bits do not tell points apart; gradients do.
+            slack = _SAME_VALUE * abs(self.value)
+            better = value < self.value - slack or (value <= self.value + slack and better)
+        if better or converged:
+            self.x, self.value, self.gradient = x.copy(), value, gradient.copy()
+
+
+@dataclass
+class Run:
+    """Counters, clock and trace of one run."""
+
+    problem: FiniteSum
+    solver: Solver
+    state: State
+    has_value: bool
+    gradient_evaluations: int = 0
+    hessian_products: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    epoch: int = 0
+    rows: list[dict[str, float]] = field(default_factory=list)
+    uncharged_seconds: float | None = None
+
+    #: what a checkpoint keeps of it
+    COUNTED: ClassVar[tuple[str, ...]] = (
+        "has_value",
+        "gradient_evaluations",
+        "hessian_products",
+        "steps",
+        "seconds",
+        "epoch",
+        "uncharged_seconds",
+    )
+
+    def announce(self, source: RowSource, limits: Limits) -> None:
+        """Tell a problem whose rows are elsewhere what the coming epoch will draw, so that it can send for them."""
+        expect = getattr(self.problem, "expect", None)
+        if expect is not None and (limits.epochs is None or self.epoch < limits.epochs):
+            draws = getattr(self.solver, "draws", None)
+            expect(source.seed, self.epoch, None if draws is None else draws(self.problem))
+
+    def evaluate(self) -> None:
+        """Full value and gradient at x, not charged yet."""
+        begun = time.perf_counter()
+        evaluate = getattr(self.solver, "evaluate", None)
+        if evaluate is None:
+            value, gradient = self.problem.value_and_gradient(self.state.x)
+        else:
+            value, gradient = evaluate(self.problem, self.state)
+        # A copy: a user's function may return the same array each time.
+        self.state.value, self.state.gradient = float(value), np.array(gradient, dtype=np.float64)
+        if not hasattr(self.problem, "kernels"):
+            NotFinite.refuse("value_and_gradient", self.state.gradient, self.state.x)
+        self.uncharged_seconds = time.perf_counter() - begun
+
+    def charge_evaluation(self) -> None:
+        """The method itself needs the last full gradient: it counts, once."""
+        if self.uncharged_seconds is not None:
+            self.gradient_evaluations += self.problem.n_samples
+            self.seconds += self.uncharged_seconds
+            self.uncharged_seconds = None
+
+    def run_epoch(self, source: RowSource) -> EpochReport:
+        """One epoch of the solver, timed and counted."""
+        begun = time.perf_counter()
+        report = self.solver.epoch(self.problem, self.state, source)
+        self.count(report, time.perf_counter() - begun)
+        return report
+
+    def count(self, report: EpochReport, seconds: float) -> None:
+        """Add what an epoch did to the totals."""
+        self.seconds += seconds
+        self.epoch += 1
+        self.steps += report.steps
+        self.gradient_evaluations += report.gradient_evaluations
+        self.hessian_products += report.hessian_products
+
+    def judge(self, judge: Any, report: EpochReport) -> None:
+        """Let the solver judge the epoch at its new point, and count what a second look there has cost."""
+        evaluations, products = report.gradient_evaluations, report.hessian_products
+        begun = time.perf_counter()
+        judge(self.state, report)
+        self.seconds += time.perf_counter() - begun
+        self.gradient_evaluations += report.gradient_evaluations - evaluations
+        self.hessian_products += report.hessian_products - products
+
+    def counts(self) -> dict[str, float]:
+        """What has been spent."""
+        return {
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "gradient_evaluations": self.gradient_evaluations,
+            "hessian_products": self.hessian_products,
+            "passes": self.gradient_evaluations / self.problem.n_samples,
+            "seconds": self.seconds,
+        }
+
+    def row(self, report: EpochReport) -> dict[str, float]:
+        """The present state as a row of the trace."""
+        gradient = self.state.gradient
+        return {
+            **self.counts(),
+            "value": self.state.value,
+            "gradient_norm_sq": dot(gradient, gradient),
+            "alpha": report.alpha,
+            "batch_size": report.batch_size,
+            "inner_steps": report.inner_steps,
+            "radius": report.radius,
+            "boundary_fraction": report.boundary_fraction,
+            "cg_iterations": report.cg_iterations,
+            "rejected": report.rejected,
+            "curvature_rows": report.curvature_rows,
+            "negative_curvature": report.negative_curvature,
+        }
+
+    def result(self, best: Best, status: Status, detail: str = "") -> Result:
+        """What the user gets."""
+        return Result(
+            x=best.x.copy(),
+            value=best.value,
+            gradient=best.gradient.copy(),
+            status=status,
+            message=status.sentence(detail),
+            epochs=self.epoch,
+            gradient_evaluations=self.gradient_evaluations,
+            passes=self.gradient_evaluations / self.problem.n_samples,
+            seconds=self.seconds,
+            solver=self.solver,
+            rows=list(self.rows),
+        )
