@@ -48,6 +48,8 @@ FOUND = {
     307000215: "no penalty, tol 0: steps in rounding went far along what no row sees",
     307003781: "no penalty: a second look must not follow rounding either",
     14056625: "no column is used by the rows that count: values far away do not follow so small a gradient",
+    506006777: "no penalty, dependent columns: a product more than before showed nothing, and that was believed",
+    200014704: "a step that its radius had cut off changed nothing: no rounding floor",
 }
 
 

@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 
 import trsvr
-from trsvr.parts.norms import BlockNorm, DiagonalNorm, NystromNorm, QuasiNewtonNorm, ShiftNorm, largest_curvatures
-from trsvr.parts.subproblems import preconditioned_cg
+from trsvr.parts.norms import (
+    BlockNorm,
+    DenseNorm,
+    DiagonalNorm,
+    NystromNorm,
+    QuasiNewtonNorm,
+    ShiftNorm,
+    largest_curvatures,
+)
+from trsvr.parts.subproblems import Exit, preconditioned_cg
 from trsvr.solvers.adaptive import measuring
 
 
@@ -181,3 +189,16 @@ def test_conjugate_gradients_do_not_follow_rounding():
         least = np.linalg.lstsq(X.T @ X, -gradient, rcond=1e-12)[0]
         assert np.abs(taken.step).max() <= 1e3 * np.abs(least).max()
         np.testing.assert_allclose(X @ taken.step, X @ least, atol=1e-9)
+
+
+def test_a_newton_step_as_long_as_the_radius_ends_on_the_boundary_whatever_its_rounding():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        d = int(random.integers(1, 12))
+        matrix = np.cov(random.normal(size=(d, 3 * d + 2))).reshape(d, d)
+        norm, gradient = DenseNorm(matrix, np.full(d, 1e-3)), random.normal(size=d) * 10.0 ** random.uniform(-8, 8)
+        radius = np.sqrt(norm.dual(gradient))
+        taken = preconditioned_cg(norm.product, norm, gradient, radius, 0.1, 500)
+        assert taken.exit is Exit.BOUNDARY
+        newton = -np.linalg.solve(matrix + 1e-3 * np.eye(d), gradient)
+        np.testing.assert_allclose(taken.step, newton, rtol=1e-8, atol=1e-10 * np.abs(newton).max())

@@ -28,6 +28,8 @@ _NEGATIVE_CURVATURE = int(Exit.NEGATIVE_CURVATURE)
 _ITERATION_LIMIT = int(Exit.ITERATION_LIMIT)
 # A curvature below this part of another one, both measured in P, is rounding.
 _FLAT = 4.0 * float(np.finfo(float).eps)
+# With H = P and α = 1 Newton's step ends on the boundary, and rounding must not decide whether it does.
+_ON_BOUNDARY = 1.0 - 1e-12
 
 
 @kernel()
@@ -311,7 +313,7 @@ def preconditioned_cg(
             keep.append((direction.copy(), along))
         if falls_forever and math.isinf(radius):
             return NormedStep(direction, along, math.sqrt(dd), Exit.NEGATIVE_CURVATURE, iteration)
-        if falls_forever or zz + length * (2.0 * zd + length * dd) > radius * radius:
+        if falls_forever or zz + length * (2.0 * zd + length * dd) > _ON_BOUNDARY * radius * radius:
             length = _length_to_boundary(zz, zd, dd, radius)
             add_scaled(length, direction, step)
             add_scaled(length, along, curved)

@@ -73,8 +73,8 @@ def _second_look(state: State, expected: float, little: float, report: EpochRepo
 
     P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
     with them what P has measured by. Where P is no matrix it is no more than a norm for conjugate gradients, and they
-    may have passed by directions that only the penalty sees. And without a norm nothing is known but the gradient,
-    and the penalty's convexity.
+    may have passed by directions that only the penalty sees; without a penalty nothing tells those from rounding, and
+    the gradient must do. So it is without a norm, where nothing is known but the gradient and the penalty's convexity.
     """
     work, view = state.work, state.work.here
     if view is None:
@@ -86,11 +86,15 @@ def _second_look(state: State, expected: float, little: float, report: EpochRepo
         return math.inf
     if isinstance(work.norm, DenseNorm):
         return expected
+    if state.scalars["nonconvex"]:
+        return expected  # nothing bounds what is hidden, and `doubt` asks for more
     hidden = _can_be_hidden(state)
     if hidden <= little:
         return expected
+    if math.isinf(hidden):
+        return math.nan
     if hasattr(view, "subspace"):  # every product is a round of messages: rather another iteration, of two of them
-        return math.inf if hidden < math.inf else expected
+        return math.inf
     return max(expected, _seen(state, little, hidden, report))
 
 
@@ -102,8 +106,6 @@ def _can_be_hidden(state: State) -> float:
     were.
     """
     penalty = state.work.here.penalty_curvatures(state.x)
-    if not (penalty >= 0.0).all():
-        return math.inf
     smallest = float(penalty[penalty > 0.0].min(initial=math.inf))
     largest = float(state.work.losses.max(initial=0.0))
     # Below the rounding of the other curvatures λ is not seen in a product: steps along it would be noise.
@@ -113,23 +115,19 @@ def _can_be_hidden(state: State) -> float:
 
 
 def _seen(state: State, little: float, hidden: float, report: EpochReport) -> float:
-    """What conjugate gradients see to gain from here, when they go on until next to nothing can be hidden.
-
-    Without a penalty nothing tells a soft direction from rounding, and one product must do.
-    """
+    """What conjugate gradients see to gain from here, when they go on until next to nothing can be hidden."""
     work, view = state.work, state.work.here
     penalty = view.penalty_curvatures(state.x)
     finest = max(math.sqrt(_PROVEN * little / hidden), _FINEST_LOOK)
-    most = _MOST_PRODUCTS if hidden < math.inf else 1
     taken = preconditioned_cg(
-        lambda v: view.product(v) + penalty * v, work.norm, state.gradient, math.inf, finest, most
+        lambda v: view.product(v) + penalty * v, work.norm, state.gradient, math.inf, finest, _MOST_PRODUCTS
     )
     report.hessian_products += taken.products
     report.gradient_evaluations += taken.products * view.problem.n_samples
     if taken.exit is Exit.NEGATIVE_CURVATURE:
         return 0.0
     seen = taken.predicted(state.gradient)
-    if seen > little and hidden < math.inf:
+    if seen > little:
         work.ahead = {"step": taken.step, "product": taken.product, "length": taken.length}
     return seen
 

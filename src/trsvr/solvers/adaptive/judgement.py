@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def _go_on(state: State, decrease: float, report: EpochReport) -> None:
     scalars["expected_decrease"] = math.inf if work.cautious and is_graded(state) else left
     if scalars["nonconvex"]:
         doubt(state)
-    elif before["length"] >= 1.0 and scalars["contraction"] > _USELESS and _is_rounding(state):
+    elif _is_full(before) and scalars["contraction"] > _USELESS and _is_rounding(state):
         scalars["at_floor"] = 1.0  # after a full step neither values nor gradients tell these points apart
 
 
@@ -100,6 +101,11 @@ def _be_warned(state: State, may_grow_batch: bool) -> None:
     scalars["curvature_rows"] *= 2.0
     if may_grow_batch:
         scalars["batch_size"] *= 2.0
+
+
+def _is_full(before: dict[str, Any]) -> bool:
+    """Whether the last step was as long as the model asked for, and not short in its own scale."""
+    return bool(before["length"] >= 1.0 and not before["bounded"])
 
 
 def _is_rounding(state: State) -> bool:
