@@ -1,5 +1,7 @@
 """The mode with nothing to choose, against SciPy's minimisers."""
 
+import time
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -357,3 +359,25 @@ def test_settings_that_do_not_go_together_are_refused():
         trsvr.TRSVR(alpha=0.1, norm="dense")
     with pytest.raises(ValueError, match="norm 'dense' needs a linear model"):
         trsvr.minimize(FunctionProblem(3, 1, lambda x, i: x), trsvr.TRSVR(norm="dense"))
+
+
+def test_a_time_limit_ends_conjugate_gradients_and_proves_nothing():
+    random = np.random.default_rng(5)
+    basis = np.linalg.qr(random.normal(size=(80, 80)))[0]
+    matrix, b = (basis * 10.0 ** np.linspace(0.0, -8.0, 80)) @ basis.T, random.normal(size=80)
+    pause = 0.0
+
+    def product(x, rows, v):
+        time.sleep(pause)
+        return matrix @ v
+
+    quadratic = FunctionProblem(
+        1, 80, lambda x, rows: matrix @ x - b, lambda x, rows: 0.5 * x @ matrix @ x - b @ x, product
+    )
+    free = trsvr.minimize(quadratic, max_epochs=1, tol=None)
+    assert free.trace["hessian_products"].iloc[-1] > 40
+    pause = 0.02
+    result = trsvr.minimize(quadratic, max_seconds=0.2, max_epochs=None)
+    assert result.status is trsvr.Status.TIME_LIMIT
+    assert result.trace["hessian_products"].iloc[-1] <= 12
+    assert result.value < 0.0

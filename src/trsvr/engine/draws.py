@@ -41,6 +41,10 @@ class RowSource:
         self._epoch = epoch
         self._deadline = time.perf_counter() + seconds
 
+    def time_is_up(self) -> bool:
+        """Whether the epoch should end as soon as it can."""
+        return self.abandoned or time.perf_counter() >= self._deadline
+
     def random(self) -> np.random.Generator:
         """The epoch's random numbers themselves, for methods that draw otherwise."""
         return generator(self.seed, self._epoch)
@@ -58,11 +62,10 @@ class RowSource:
             indices = rng.integers(self.n_samples, size=length * batch_size)
             begun = time.perf_counter()
             yield indices
-            now = time.perf_counter()
+            seconds = time.perf_counter() - begun
             done += length
-            if self.abandoned or now >= self._deadline:
+            if self.time_is_up():
                 return
-            seconds = now - begun
             if seconds < _SLICE_SECONDS / 2:
                 self._steps = max(self._steps, 4 * length)
             elif seconds > 2 * _SLICE_SECONDS:

@@ -265,6 +265,7 @@ def preconditioned_cg(
     tolerance: float,
     max_iterations: int,
     keep: list[tuple[Vector, Vector]] | None = None,
+    give_up: Callable[[], bool] | None = None,
 ) -> NormedStep:
     """Steihaug's conjugate gradients in the norm P: minimise ḡᵀp + ½ pᵀHp over ‖p‖_P ≤ radius, approximately.
 
@@ -284,6 +285,8 @@ def preconditioned_cg(
         Products at most.
     keep : list, optional
         Receives the directions of positive curvature and their products.
+    give_up : callable, optional
+        Asked after every product; where it says so, the step so far is returned as at the limit of iterations.
 
     Notes
     -----
@@ -327,6 +330,8 @@ def preconditioned_cg(
         rr_before, rr = rr, dot(residual, solved)
         if not rr > enough:
             return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.TOLERANCE, iteration)
+        if give_up is not None and give_up():
+            return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.ITERATION_LIMIT, iteration)
         beta = rr / rr_before
         _turn(beta, solved, direction)
         zd = beta * (zd + length * dd)

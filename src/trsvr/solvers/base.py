@@ -29,6 +29,9 @@ class EpochRows(Protocol):
     def random(self) -> np.random.Generator:
         """The epoch's random numbers, for methods that draw otherwise."""
 
+    def time_is_up(self) -> bool:
+        """Whether the epoch should end as soon as it can."""
+
 
 class Wanted(NamedTuple):
     """What a run may end with: the gradient's largest entry, and what is left to gain. Zero: unknown."""

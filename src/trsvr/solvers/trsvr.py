@@ -31,6 +31,7 @@ from trsvr.solvers.base import EpochReport, EpochRows, State
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"auto": EstimatedHessian, "identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
+_MAX_CG = 500
 _GRADIENTS = {"svrg": SVRGGradient, "sarah": SARAHGradient, "saga": SAGAGradient, "plain": PlainGradient}
 
 
@@ -54,8 +55,9 @@ class TRSVR:
         products, or H = I (the paper's Id, which for α ≤ 1 is SVRG). The adaptive mode has its own curvature.
     norm : {"auto", "dense", "diagonal", "identity"}
         Norm of the adaptive mode: a factored matrix, the Hessian's diagonal, or the Euclidean norm.
-    max_cg : int
-        Conjugate-gradient iterations per step at most.
+    max_cg : int or "auto"
+        Conjugate-gradient iterations per step at most; "auto" is 500 with a numeric alpha. In the adaptive mode it is
+        5000: they end by themselves, and each new beginning would cost them what they have learnt.
     gradient : {"svrg", "sarah", "saga", "plain"}
         Gradient estimator; the paper's, and the adaptive mode's, is "svrg".
     """
@@ -65,13 +67,14 @@ class TRSVR:
     inner_steps: int | str = "auto"
     hessian: str = "auto"
     norm: str = "auto"
-    max_cg: int = 500
+    max_cg: int | str = "auto"
     gradient: str = "svrg"
 
     def __post_init__(self) -> None:
         _check.one_of("hessian", self.hessian, _HESSIANS)
         _check.one_of("norm", self.norm, NORMS)
-        _check.whole("max_cg", self.max_cg)
+        if self.max_cg != "auto":
+            _check.whole("max_cg", self.max_cg)
         _check.one_of("gradient", self.gradient, _GRADIENTS)
         if self.alpha != "auto":
             _check.positive("alpha", self.alpha)
@@ -96,7 +99,7 @@ class TRSVR:
             gradient=_GRADIENTS[self.gradient](),
             curvature=_HESSIANS[self.hessian](),
             radius=GradientRadius(alpha),
-            subproblem=SteihaugCG(int(self.max_cg)),
+            subproblem=SteihaugCG(_MAX_CG if self.max_cg == "auto" else int(self.max_cg)),
             batch_size=self.batch_size,
             inner_steps=self.inner_steps,
         )

@@ -43,7 +43,11 @@ def left_to_gain(state: State, decrease: float, report: EpochReport) -> float:
     """
     expected = _estimate(state.work, decrease, state.work.before["value"] - state.value)
     little = state.wanted.decrease or _NEARLY * abs(state.value)
-    return _second_look(state, expected, little, report) if expected <= little else expected
+    if not expected <= little:
+        return expected
+    looked = _second_look(state, expected, little, report)
+    # Conjugate gradients that were cut short because the time is up have foretold too little.
+    return math.nan if state.work.time_is_up is not None and state.work.time_is_up() else looked
 
 
 def _estimate(work: Any, decrease: float, gained: float) -> float:
@@ -120,7 +124,13 @@ def _seen(state: State, little: float, hidden: float, report: EpochReport) -> fl
     penalty = view.penalty_curvatures(state.x)
     finest = max(math.sqrt(_PROVEN * little / hidden), _FINEST_LOOK)
     taken = preconditioned_cg(
-        lambda v: view.product(v) + penalty * v, work.norm, state.gradient, math.inf, finest, _MOST_PRODUCTS
+        lambda v: view.product(v) + penalty * v,
+        work.norm,
+        state.gradient,
+        math.inf,
+        finest,
+        _MOST_PRODUCTS,
+        give_up=work.time_is_up,
     )
     report.hessian_products += taken.products
     report.gradient_evaluations += taken.products * view.problem.n_samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ NORMS = ("auto", "dense", "diagonal", "identity")
 _FIRST_BATCH = 16
 _LARGEST_BATCH = 2
 _MOST_INNER_STEPS = 10
+_MOST_PRODUCTS = 5000
 
 
 @dataclass(frozen=True)
@@ -37,23 +39,23 @@ class AdaptiveTRSVR:
         A number for batch_size means rows drawn uniformly with replacement; "auto" takes runs of consecutive rows.
     norm : {"auto", "dense", "diagonal", "identity"}
         With several outputs "dense" is a matrix for each of them.
-    max_cg : int
+    max_cg : int or "auto"
         Conjugate-gradient iterations per step at most.
     """
 
     batch_size: int | str = "auto"
     inner_steps: int | str = "auto"
     norm: str = "auto"
-    max_cg: int = 500
+    max_cg: int | str = "auto"
 
     needs_reference = True
 
     def __post_init__(self) -> None:
-        for name, value in (("batch_size", self.batch_size), ("inner_steps", self.inner_steps)):
+        for name in ("batch_size", "inner_steps", "max_cg"):
+            value = getattr(self, name)
             if value != "auto":
                 _check.whole(name, value)
         _check.one_of("norm", self.norm, NORMS)
-        _check.whole("max_cg", self.max_cg)
 
     def check(self, problem: FiniteSum) -> None:
         """Raise ValueError if this cannot run on the problem."""
@@ -131,6 +133,7 @@ class AdaptiveTRSVR:
         """Norm, first step, inner steps; `judge` sees what they were worth."""
         work: Work = state.work
         random, kind = Draws(rows), self._kind(problem)
+        work.time_is_up = rows.time_is_up
         if not work.before:
             work.swap_views()  # the evaluation at the starting point is the first reference
         report = EpochReport(alpha=state.scalars["alpha"])
@@ -185,11 +188,13 @@ class AdaptiveTRSVR:
         radius = state.scalars["alpha"] * size
         pairs: list[tuple[Vector, Vector]] | None = [] if work.exact and directions_pay(problem, PAIRS) else None
         tolerance = state.scalars["cg_tolerance"] if work.exact else CG_TOLERANCE
-        taken = preconditioned_cg(work.model, work.norm, gradient, radius, tolerance, self.max_cg, pairs)
+        most = _MOST_PRODUCTS if self.max_cg == "auto" else int(self.max_cg)
+        solve = functools.partial(preconditioned_cg, work.model, work.norm, gradient, give_up=work.time_is_up)
+        taken = solve(radius, tolerance, most, pairs)
         if taken.exit is Exit.NEGATIVE_CURVATURE and state.scalars["alpha"] == UNBOUNDED:
             # Without a bound the model has no minimum: begin with a step as long as the gradient.
             state.scalars["alpha"] = report.alpha = 1.0
-            taken = preconditioned_cg(work.model, work.norm, gradient, size, CG_TOLERANCE, self.max_cg)
+            taken = solve(size, CG_TOLERANCE, most)
         state.x += taken.step
         report.steps += 1
         work.products = taken.products

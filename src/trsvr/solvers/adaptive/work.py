@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -52,10 +53,11 @@ class Work:
     ahead: dict[str, Any] = field(default_factory=dict)  # a step that has been found where a run seemed to end
     convexity: float | None = None  # of the penalty, where nothing else says what a gradient is worth
     softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
+    time_is_up: Callable[[], bool] | None = None  # whether the epoch should end now
     left: float = 0.0  # what the last step has left of the model's decrease, where it was made in a subspace
 
     # Built anew by every outer iteration; all other fields are recorded in checkpoints.
-    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model", "convexity", "left")
+    rebuilt: ClassVar[tuple[str, ...]] = ("there", "norm", "model", "convexity", "time_is_up", "left")
 
     def record(self) -> dict[str, Any]:
         """What a later process needs to go on."""
