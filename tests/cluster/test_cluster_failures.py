@@ -48,9 +48,16 @@ def slow_block(X, y, seconds):
 
 
 @pytest.fixture(scope="module")
-def own():
+def mortal():
     with small_cluster(2) as client:
         yield client
+
+
+@pytest.fixture
+def own(mortal):
+    """The workers that a test before has killed are there again."""
+    mortal.wait_for_workers(2, timeout=60)
+    return mortal
 
 
 def blocks(seconds=0.0):
@@ -154,7 +161,7 @@ def test_adding_up_leaves_the_answers_alone():
         assert all(np.array_equal(one[name], two[name]) for one, two in zip(answers, before, strict=True))
 
 
-def test_answers_that_come_in_another_order_give_the_same_bits(own):
+def test_answers_that_come_in_another_order_give_the_same_bits(client):
     """Blocks of different slowness, read anew: whoever is first, the sum is the same."""
     X, y = classification(sum(LENGTHS), 7)
     make = dask.delayed(slow_block, pure=False)
@@ -162,6 +169,6 @@ def test_answers_that_come_in_another_order_give_the_same_bits(own):
     answers = []
     for delays in ((0.0, 0.0, 0.0, 0.0), (0.3, 0.0, 0.1, 0.0), (0.0, 0.2, 0.0, 0.3)):
         parts = zip(cut(X, LENGTHS), cut(y, LENGTHS), delays, strict=True)
-        problem = trsvr.dask.LinearModel([make(*part) for part in parts], client=own, persist=False)
+        problem = trsvr.dask.LinearModel([make(*part) for part in parts], client=client, persist=False)
         answers.append(problem.value_and_gradient(x))
     assert all(value == answers[0][0] and np.array_equal(g, answers[0][1]) for value, g in answers)
