@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trsvr._arrays import Vector
 from trsvr._compile import kernel
-
-Vector = NDArray[np.float64]
 
 
 @kernel(fastmath=True)

@@ -15,11 +15,10 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from trsvr import _threads
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
-from trsvr._vectors import Vector
 from trsvr.problems.curvature import CurvatureView
 from trsvr.problems.linear import LinearModel
-from trsvr.problems.margins import Indices
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts

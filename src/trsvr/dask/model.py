@@ -14,8 +14,8 @@ from distributed import Client, default_client
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for
-from trsvr._vectors import Vector
 from trsvr.dask.blocks import (
     Facts,
     Formulas,
@@ -35,7 +35,6 @@ from trsvr.dask.rows import EpochStream, Here
 from trsvr.problems.linear import LinearModel as LocalModel
 from trsvr.problems.linear import _add_penalty, add_penalty_product
 from trsvr.problems.losses import Logistic, Softmax, labels_of
-from trsvr.problems.margins import Indices
 from trsvr.problems.matrix import take_rows
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows, SparseRows

@@ -21,8 +21,8 @@ from distributed import Client
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
+from trsvr._arrays import Indices
 from trsvr.dask.blocks import Order, Own, Rowset, Sums, add, rows_on_block, sums_on_block
-from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import DataLostError
 
 # Answers that one task of the tree adds up.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trsvr._arrays import Indices
 from trsvr.engine.draws import generator
 from trsvr.problems.linear import LinearModel
-from trsvr.problems.margins import Indices
 
 if TYPE_CHECKING:
     from trsvr.dask.model import LinearModel as DaskModel

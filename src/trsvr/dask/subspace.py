@@ -21,21 +21,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.dask.rows import Here
 from trsvr.engine.draws import generator
 from trsvr.parts.subproblems import Exit, NormedStep, minimizer_in_eigenbasis, preconditioned_cg
 from trsvr.problems.curvature import CurvatureView
 from trsvr.problems.linear import LinearModel
-from trsvr.problems.margins import Indices
 from trsvr.problems.output_curvature import OutputView
 
 if TYPE_CHECKING:
     from trsvr.dask.model import LinearModel as DaskModel
 
-Matrix = NDArray[np.float64]
 Product = Callable[[Vector], Vector]
 
 # Conjugate gradients on the sample: their products cost no round.

@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
-from trsvr.dask.subspace import Matrix, Sample, Subspace, build_subspace, view_of
+from trsvr.dask.subspace import Sample, Subspace, build_subspace, view_of
 from trsvr.engine.draws import generator
 from trsvr.problems.curvature import CurvatureView, draw_runs, sample_pieces
-from trsvr.problems.margins import Indices
 from trsvr.solvers.base import within
 
 if TYPE_CHECKING:

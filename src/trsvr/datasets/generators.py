@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._arrays import Vector
 from trsvr.datasets.dataset import Dataset, best_form
 from trsvr.datasets.verify import content_sha256
 
 _PAPER_L2 = 1e-4
-
-Vector = NDArray[np.float64]
 
 
 def synthetic(

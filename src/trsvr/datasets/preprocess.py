@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from trsvr._arrays import Vector
+
 PREPROCESS = ("none", "standardize", "minmax", "unit-rows", "maxabs")
 
-Vector = NDArray[np.float64]
 
 _SAID = {
     ("none", False): "as distributed",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trsvr.problems.margins import Indices
+from trsvr._arrays import Indices
 
 # A slice lasts about this long, so that Ctrl-C and a time limit are noticed between two of them.
 _SLICE_SECONDS = 0.05

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.engine.draws import RowSource
 from trsvr.engine.keeper import Keeper
 from trsvr.engine.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check, _threads
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr._version import __version__
 from trsvr.engine import fingerprint
 from trsvr.engine.checkpoint import CheckpointError, Content

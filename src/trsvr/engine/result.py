@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 
 if TYPE_CHECKING:
     import pandas as pd

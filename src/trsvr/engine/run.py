@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trsvr._vectors import Vector, all_finite, dot
+from trsvr._arrays import Vector
+from trsvr._vectors import all_finite, dot
 from trsvr.engine.draws import RowSource
 from trsvr.engine.result import Result, Status
 from trsvr.engine.stopping import Limits

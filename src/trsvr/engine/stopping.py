@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector, all_finite, dot
+from trsvr._arrays import Vector
+from trsvr._vectors import all_finite, dot
 from trsvr.engine.result import Status
 from trsvr.solvers.base import Wanted
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from trsvr._arrays import Vector
 
 #: Shares of the seeds that a band spans, and the median between them.
 BAND = (0.2, 0.5, 0.8)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._arrays import Vector
 from trsvr.experiments.results import Line, StudyResults
-
-Vector = NDArray[np.float64]
 
 
 def ratios(costs: NDArray[np.float64]) -> NDArray[np.float64]:

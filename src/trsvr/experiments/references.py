@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 import scipy.special
-from numpy.typing import NDArray
 
 from trsvr import theory
+from trsvr._arrays import Vector
 from trsvr.datasets.libsvm import written_beside
 from trsvr.engine import Result, minimize
 from trsvr.experiments.subjects import Subject
 from trsvr.problems import LinearModel
 from trsvr.solvers import TRSVR, TrustRegion
 from trsvr.theory.constants import natural_radius
-
-Vector = NDArray[np.float64]
 
 #: How well the two have to agree.
 AGREEMENT = 1e-13

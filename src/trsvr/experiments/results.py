@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trsvr._arrays import Vector
 from trsvr.experiments import curves
 from trsvr.experiments.runner import read_run
 from trsvr.experiments.specification import rank
-
-Vector = NDArray[np.float64]
 
 GAPS = (1e-3, 1e-6, 1e-9)
 #: Columns that curves are drawn against, and how they are called.

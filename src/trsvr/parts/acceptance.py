@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import Vector
+from trsvr._vectors import dot
 
 # Values that differ by less than this, relatively, do not say which is smaller.
 _SAME = 8.0 * float(np.finfo(float).eps)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from trsvr._arrays import ROOT_EPSILON, Indices, Vector
 from trsvr._compile import record
-from trsvr._vectors import Vector, copy_into, dot
-from trsvr.problems.margins import Indices
-
-_ROOT_EPSILON = 2.0**-26
+from trsvr._vectors import copy_into, dot
 
 
 @record
@@ -100,7 +98,7 @@ class EstimatedHessian(NamedTuple):
 
     def spacing(self, x: Vector) -> float:
         """√ε (1 + ‖x‖)."""
-        return _ROOT_EPSILON * (1.0 + math.sqrt(dot(x, x)))
+        return ROOT_EPSILON * (1.0 + math.sqrt(dot(x, x)))
 
     def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
         """Difference of two gradients."""

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
-from trsvr._vectors import Vector, copy_into
-from trsvr.problems.margins import Indices
+from trsvr._vectors import copy_into
 
 
 @record

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import Vector
+from trsvr._vectors import dot
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.subproblems import Exit, preconditioned_cg
 

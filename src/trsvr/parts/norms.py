@@ -11,10 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._arrays import Matrix, Vector
 from trsvr._compile import kernel
-from trsvr._vectors import Vector, dot
-
-Matrix = NDArray[np.float64]
+from trsvr._vectors import dot
 
 # The smallest eigenvalue that P may have, relative to the largest entry on its diagonal.
 _FLOOR = 1e-13

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from trsvr._arrays import Vector
 from trsvr._compile import kernel, record
-from trsvr._vectors import Vector
 
 
 @record

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trsvr._arrays import Vector
 from trsvr._compile import jitable, kernel, record
-from trsvr._vectors import Vector, add_scaled, dot
+from trsvr._vectors import add_scaled, dot
 
 
 class Exit(enum.IntEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 
 # The inner loop ends when the noise exceeds this part of the signal.
 NOISE = 0.3

@@ -11,13 +11,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel
-from trsvr._vectors import Vector, dot
+from trsvr._vectors import dot
 from trsvr.problems.linear import LinearModel, as_matrix
 from trsvr.problems.losses import curvature_bound
-from trsvr.problems.margins import Indices, MarginKernels, Sample
+from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import (
     ChangeSum,
     DiagonalSum,
@@ -28,8 +28,6 @@ from trsvr.problems.passes import (
     WeightedSum,
     add_parts,
 )
-
-Matrix = NDArray[np.float64]
 
 # Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
 _PIECES = 8

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr.problems.margins import Indices
+from trsvr._arrays import Indices, Vector
 from trsvr.problems.plain import NotFinite
-from trsvr.problems.rows import Vector
 
 
 class FunctionProblem:

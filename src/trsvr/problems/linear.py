@@ -10,14 +10,15 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
-from trsvr.problems.margins import Indices, MarginKernels
+from trsvr.problems.margins import MarginKernels
 from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
-from trsvr.problems.rows import DenseRows, Rows, Vector
+from trsvr.problems.rows import DenseRows, Rows
 
 _NOTHING = np.empty(0)
 # Vectors of the length of x that a run needs at least.

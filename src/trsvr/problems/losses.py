@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from numba.extending import overload
 
+from trsvr._arrays import Vector
 from trsvr._compile import record
 from trsvr._intrinsics import exp_minus
-from trsvr.problems.rows import Vector
 
 
 @record

@@ -13,15 +13,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import jitable, kernel, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.losses import split_value
-from trsvr.problems.rows import BLOCK, Vector
-
-Indices = NDArray[np.int64]
+from trsvr.problems.rows import BLOCK
 
 # Rows ahead of the one at work that are asked for; four to eight measured alike.
 _AHEAD = 8

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._arrays import Vector
 from trsvr._compile import compiled_for
-from trsvr._vectors import Vector
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.linear import LinearModel, add_penalty_product
 from trsvr.problems.losses import Logistic

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
 from trsvr._vectors import copy_into, dot, scale_by
-from trsvr.problems.margins import _AHEAD, Indices, check_room
-from trsvr.problems.rows import BLOCK, Vector
+from trsvr.problems.margins import _AHEAD, check_room
+from trsvr.problems.rows import BLOCK
 
 
 @record

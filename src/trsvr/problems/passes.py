@@ -11,15 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trsvr import _threads
+from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
 from trsvr._intrinsics import fetch_add
-from trsvr._vectors import Vector
-from trsvr.problems.margins import Indices, Sample
-
-Matrix = NDArray[np.float64]
+from trsvr.problems.margins import Sample
 
 # How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from trsvr._arrays import Indices, Vector
 from trsvr._vectors import dot
-from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
-from trsvr.problems.rows import Vector
 
 
 class NotFinite(ArithmeticError):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-from trsvr.problems.margins import Indices
-from trsvr.problems.rows import Vector
+from trsvr._arrays import Indices, Vector
 
 
 class DataLostError(RuntimeError):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._arrays import Vector
 from trsvr._compile import kernel, record
 from trsvr._intrinsics import prefetch
 
-Vector = NDArray[np.float64]
 _CACHE_LINE = 64
 _AHEAD_BYTES = 8192
 # Consecutive rows are taken in blocks: at most so many rows, and not more than stay in the nearest cache.

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, is_record
-from trsvr._vectors import Vector
-from trsvr.problems.margins import Indices
 from trsvr.problems.plain import PlainKernels
 from trsvr.problems.protocol import FiniteSum
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, record
-from trsvr._vectors import Vector, add_scaled
-from trsvr.problems.margins import Indices
+from trsvr._vectors import add_scaled
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers import lazy
 from trsvr.solvers.base import (

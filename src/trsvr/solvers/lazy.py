@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import jitable, record
-from trsvr._vectors import Vector
 from trsvr.parts.gradients import Recursion, Reference, Table
-from trsvr.problems.margins import Indices, MarginKernels
+from trsvr.problems.margins import MarginKernels
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import SparseRows
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.parts.gradients import NoMemory
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State

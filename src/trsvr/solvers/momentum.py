@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, record
-from trsvr._vectors import Vector
 from trsvr.parts.schedules import SCHEDULES
-from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Indices, Vector
 from trsvr.parts.schedules import heavy_ball
-from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State, check_batch
 from trsvr.solvers.momentum import Moments, checked_schedule, draws, new_state, rows_per_step, run_epoch

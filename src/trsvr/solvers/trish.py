@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity, NoCurvature
 from trsvr.parts.gradients import PlainGradient
 from trsvr.parts.radius import TRishRadius

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity
 from trsvr.parts.gradients import PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import ROOT_EPSILON, Vector
+from trsvr._vectors import dot
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.radius import RatioTest
 from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
@@ -25,7 +26,6 @@ from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, EpochRows, State
 
 _HESSIANS = ("exact", "estimated")
-_ROOT_EPSILON = 2.0**-26
 # Below this relative size of the predicted decrease the values' last digits decide, and the model is believed instead.
 _ROUNDING = 10 * np.finfo(float).eps
 
@@ -43,7 +43,7 @@ class FullHessian(NamedTuple):
         if self.exact:
             out[:] = self.problem.hessian_product(self.x, None, v)
         else:
-            h = _ROOT_EPSILON * (1.0 + float(np.linalg.norm(self.x))) / math.sqrt(squared_norm)
+            h = ROOT_EPSILON * (1.0 + float(np.linalg.norm(self.x))) / math.sqrt(squared_norm)
             out[:] = (self.problem.value_and_gradient(self.x + h * v)[1] - self.gradient) / h
         return dot(v, out)
 

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, record
-from trsvr._vectors import Vector, add_scaled, dot
+from trsvr._vectors import add_scaled, dot
 from trsvr.parts.curvature import BatchHessian, EstimatedHessian, ExactHessian
 from trsvr.parts.gradients import FullGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius, RatioTest
 from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
-from trsvr.problems.margins import Indices
 from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import (
     Access,

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import ROOT_EPSILON, Vector
+from trsvr._vectors import dot
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Squared, curvature_bound
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 
-_ROOT_EPSILON = 2.0**-26
 _HESSIANS = ("identity", "estimated", "exact")
 _EIGENVALUE_TOLERANCE = 1e-6
 _LANCZOS_STEPS = 300
@@ -277,7 +277,7 @@ def hessian_at(problem: Any, x: Vector) -> Callable[[Vector], Vector]:
     if hasattr(problem, "hessian_product"):
         return lambda v: np.asarray(problem.hessian_product(x, None, v), dtype=np.float64)
     here = problem.value_and_gradient(x)[1]
-    scale = _ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
+    scale = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
 
     def difference(v: Vector) -> Vector:
         length = float(np.linalg.norm(v))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.theory.constants import hessian_at, strong_convexity
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import ROOT_EPSILON, Vector
 from trsvr.theory.constants import (
     component_smoothness,
     expected_smoothness,
@@ -18,7 +18,6 @@ from trsvr.theory.constants import (
 )
 
 _METHODS = ("svrg", "sarah", "saga")
-_ROOT_EPSILON = 2.0**-26
 # Components of a problem without formulas that are looked at, products for each, and the factor for all the others.
 _LOOKED_AT, _PRODUCTS, _SAFETY = 32, 5, 2.0
 
@@ -107,7 +106,7 @@ def _has_formulas(problem: Any) -> bool:
 def _largest_local_curvature(problem: Any, x: Vector) -> float:
     """Largest ‖∇²f_i(x)‖ of some components, by power iteration on differences of their gradients."""
     random = np.random.default_rng(0)
-    h = _ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
+    h = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
     largest = 0.0
     for i in random.choice(problem.n_samples, min(problem.n_samples, _LOOKED_AT), replace=False):
         component = np.array([i])

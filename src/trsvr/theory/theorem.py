@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 
 
 @dataclass(frozen=True)

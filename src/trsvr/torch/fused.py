@@ -15,7 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.problems.losses import Logistic
 from trsvr.torch import inner_kernels, kernels
 from trsvr.torch.formulas import CODES

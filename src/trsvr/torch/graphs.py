@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 
 
 @contextlib.contextmanager

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trsvr import _check
-from trsvr._vectors import Vector
+from trsvr._arrays import Indices, Vector
 from trsvr.problems.linear import LinearModel as CompiledModel
 from trsvr.problems.linear import _labels, _weights
 from trsvr.problems.losses import Logistic, Softmax, labels_of
-from trsvr.problems.margins import Indices
 from trsvr.problems.matrix import as_rows
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows as HostRows

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 
 

@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import TensorDataset, default_collate
 
 from trsvr import _check
+from trsvr._arrays import Indices, Vector
 from trsvr.torch.closures import call
 from trsvr.torch.parameters import Flat, refuse_unsuitable
 from trsvr.torch.products import Product, gauss_newton_product, hessian_product
-
-Vector = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _PRODUCTS = {"exact": hessian_product, "gauss-newton": gauss_newton_product}
 

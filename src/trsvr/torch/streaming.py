@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.torch.rows import DenseRows
 from trsvr.torch.sums import Runs, Sums
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.torch import formulas
 from trsvr.torch.rows import Rows
 

@@ -13,10 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Matrix, Vector
 from trsvr.torch.sums import Runs
-
-Matrix = NDArray[np.float64]
 
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
 # first of these; all rows, if that is below the second.

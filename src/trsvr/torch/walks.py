@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trsvr._vectors import Vector
+from trsvr._arrays import Vector
 from trsvr.parts.variance import NOISE
 from trsvr.torch import inner_kernels
 from trsvr.torch.graphs import Captured

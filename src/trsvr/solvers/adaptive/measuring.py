@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import ROOT_EPSILON, Vector
+from trsvr._vectors import dot
 from trsvr.parts.norms import (
     BlockNorm,
     DenseNorm,
@@ -43,7 +44,6 @@ _MOVED = 0.1
 # hardly anything is left of it.
 _TRUSTED = 0.5
 _CONVINCED = 0.99
-_ROOT_EPSILON = 2.0**-26
 
 
 def measure(problem: FiniteSum, state: State, report: EpochReport, random: Draws, kind: str) -> None:
@@ -166,7 +166,7 @@ def _full_product(problem: Any, state: State) -> Any:
     if hasattr(problem, "hessian_product"):
         return lambda v: problem.hessian_product(x, None, v)
     gradient = state.gradient
-    scale = _ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
+    scale = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
 
     def difference(v: Vector) -> Vector:
         h = scale / float(np.linalg.norm(v))

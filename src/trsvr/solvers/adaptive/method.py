@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trsvr import _check
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import Vector
+from trsvr._vectors import dot
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.subproblems import Exit, NormedStep, preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trsvr._vectors import Vector, dot
+from trsvr._arrays import Vector
+from trsvr._vectors import dot
 from trsvr.solvers.base import EpochRows, State, record_of, restore_to
 
 #: A radius that bounds nothing.

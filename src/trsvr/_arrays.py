@@ -1,0 +1,13 @@
+"""The types of arrays that the package speaks of, and the one number that belongs to their precision."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+# The step of a finite difference of gradients, relative: the root of machine epsilon.
+ROOT_EPSILON = 2.0**-26
