@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trsvr.datasets.libsvm import written_beside
+from trsvr._files import written_beside
 from trsvr.experiments import profiles, results
 from trsvr.experiments.document import Bullets, Document, Figure, Heading, Paragraph, Table
 from trsvr.experiments.figures import COLOURS, DASHES, Style, pen

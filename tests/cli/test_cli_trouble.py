@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 from command import assert_one_line, start, trsvr
 
+from trsvr._files import written_beside
 from trsvr.cli import main
-from trsvr.cli.output import beside, write_folder
+from trsvr.cli.output import write_folder
 from trsvr.cli.tables import Wanted, format_of, read_table
 
 
@@ -229,7 +230,7 @@ def test_nothing_half_written(tmp_path, reason):
     for folder in ("new", "old"):
         with pytest.raises(reason):
             write_folder(tmp_path / folder, {"first": lambda path: path.write_text("new"), "second": fail})
-    with pytest.raises(reason), beside(tmp_path / "single") as path:
+    with pytest.raises(reason), written_beside(tmp_path / "single") as path:
         fail(path)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
     assert (tmp_path / "old" / "first").read_text() == "old"

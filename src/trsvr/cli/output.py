@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from trsvr import _files
 
 
 def check_folder(folder: Path) -> None:
@@ -37,42 +36,17 @@ def write_folder(folder: Path, writers: Mapping[str, Callable[[Path], None]]) ->
 
     They are written into a folder beside it, which is then renamed, or whose files are where the folder exists.
     """
-    parent = folder.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
-    try:
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with _files.folder_beside(folder) as beside:
         for name, write in writers.items():
             write(beside / name)
         if folder.exists():
             for name in writers:
                 os.replace(beside / name, folder / name)
         else:
-            beside.chmod(0o777 & ~_umask())
+            beside.chmod(_files.usual_rights(0o777))
             os.rename(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return [folder / name for name in writers]
-
-
-@contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A path to write to that takes the place of ``path`` if the block succeeds, and vanishes if not."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.absolute().parent)
-    os.close(descriptor)
-    try:
-        yield Path(name)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def plain(value: Any) -> Any:

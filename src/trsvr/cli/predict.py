@@ -11,9 +11,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from trsvr._files import written_beside
 from trsvr.cli import options as o
 from trsvr.cli.models import Model, load_model, scores
-from trsvr.cli.output import as_json, beside
+from trsvr.cli.output import as_json
 from trsvr.cli.tables import Wanted, format_of, read_table
 
 ModelPath = Annotated[
@@ -57,7 +58,7 @@ def predict(
         for k, label in enumerate(loaded.classes if loaded.classes is not None else []):
             columns[f"probability of {_text(label)}"] = shares[:, k]
     if out is not None:
-        with beside(out) as path, path.open("w", encoding="utf-8", newline="") as stream:
+        with written_beside(out) as path, path.open("w", encoding="utf-8", newline="") as stream:
             _write(stream, columns)
     if json:
         told: dict[str, Any] = {"rows": len(predicted), "scores": found}

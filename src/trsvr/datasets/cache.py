@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr import _folders
+from trsvr import _files, _folders
 
 # Part of every key: a new number makes the entries of older versions of the package unknown. To be raised when the
 # reader, a way of preprocessing or the layout of an entry changes its result.
@@ -45,33 +43,28 @@ def store(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any
     place = root / "arrays" / name
     try:
         place.parent.mkdir(exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{name[:8]}.", suffix=".part", dir=place.parent))
-    except OSError:
-        return False
-    try:
-        parts = {}
-        for part, array in arrays.items():
-            with open(beside / f"{part}.npy", "wb") as stream:
-                np.save(stream, array, allow_pickle=False)
-                _to_disk(stream.fileno())
-            parts[part] = {
-                "dtype": array.dtype.str,
-                "shape": list(array.shape),
-                "bytes": (beside / f"{part}.npy").stat().st_size,
-            }
-        with open(beside / _FACTS, "w", encoding="utf-8") as text:
-            json.dump({"arrays": parts, "facts": dict(facts)}, text, indent=1)
-            text.flush()
-            _to_disk(text.fileno())
-        # Fails if the entry exists by now.
-        with contextlib.suppress(OSError):
-            beside.rename(place)
-        return place.is_dir()
+        with _files.folder_beside(place) as beside:
+            parts = {}
+            for part, array in arrays.items():
+                with open(beside / f"{part}.npy", "wb") as stream:
+                    np.save(stream, array, allow_pickle=False)
+                    _to_disk(stream.fileno())
+                parts[part] = {
+                    "dtype": array.dtype.str,
+                    "shape": list(array.shape),
+                    "bytes": (beside / f"{part}.npy").stat().st_size,
+                }
+            with open(beside / _FACTS, "w", encoding="utf-8") as text:
+                json.dump({"arrays": parts, "facts": dict(facts)}, text, indent=1)
+                text.flush()
+                _to_disk(text.fileno())
+            # Fails if the entry exists by now.
+            with contextlib.suppress(OSError):
+                beside.rename(place)
+            return place.is_dir()
     except OSError:
         # A full disk must not keep anybody from the data that is already in memory.
         return False
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _to_disk(descriptor: int) -> None:
@@ -111,7 +104,5 @@ def _mapped(path: Path, about: Mapping[str, Any]) -> NDArray[Any]:
 
 def _remove(place: Path) -> None:
     """Remove an entry; renamed first, so that nobody meets half of it."""
-    with contextlib.suppress(OSError):
-        aside = Path(tempfile.mkdtemp(prefix=".old.", dir=place.parent))
+    with contextlib.suppress(OSError), _files.folder_beside(place) as aside:
         place.rename(aside / "entry")
-        shutil.rmtree(aside, ignore_errors=True)

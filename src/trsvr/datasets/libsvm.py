@@ -17,7 +17,6 @@ import gzip
 import lzma
 import os
 import stat
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +27,7 @@ import scipy.sparse
 from numpy.typing import DTypeLike, NDArray
 
 from trsvr import _check
+from trsvr._files import written_beside
 from trsvr.datasets.errors import DataFileError
 
 _BLOCK_BYTES = 2**18
@@ -463,25 +463,6 @@ def _lines(rows: Any, labels: NDArray[np.float64], first_index: int) -> bytes:
 def _decimal(value: float) -> str:
     shortest = repr(value)
     return shortest[:-2] if shortest.endswith(".0") else shortest
-
-
-@contextlib.contextmanager
-def written_beside(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file beside the given place, renamed to it when the block ends well and removed otherwise."""
-    place = Path(path)
-    number, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
-    os.close(number)
-    beside = Path(name)
-    try:
-        yield beside
-        if hasattr(os, "getuid"):
-            # mkstemp makes files that only the user may read; a result gets the rights any new file gets.
-            mask = os.umask(0)
-            os.umask(mask)
-            beside.chmod(0o666 & ~mask)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr._files import written_beside
 from trsvr.datasets import cache
 from trsvr.datasets.errors import ContentError
-from trsvr.datasets.libsvm import written_beside
 from trsvr.datasets.registry import DataFile
 
 _log = logging.getLogger("trsvr")

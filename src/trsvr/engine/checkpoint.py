@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr import _files
+
 _log = logging.getLogger("trsvr")
 
 _MAGIC = b"trsvr checkpoint "
@@ -104,15 +106,10 @@ def write(path: Path, content: Content, *, keep_newest: bool = True) -> None:
         that it does not push out the good one.
     """
     part = _part(path)
-    try:
+    with _files.moved(part, path):
         _write_through(part, packed(content))
         if keep_newest and path.exists():
             os.replace(path, previous(path))
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
     _sync_folder(path.parent)
 
 

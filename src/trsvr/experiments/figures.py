@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trsvr.datasets.libsvm import written_beside
+from trsvr._files import written_beside
 from trsvr.experiments import curves, profiles
 from trsvr.experiments.results import AXES, HEIGHTS, Line, Results, StudyResults, SubjectResults
 

@@ -17,7 +17,7 @@ import scipy.special
 
 from trsvr import theory
 from trsvr._arrays import Vector
-from trsvr.datasets.libsvm import written_beside
+from trsvr._files import written_beside
 from trsvr.engine import Result, minimize
 from trsvr.experiments.subjects import Subject
 from trsvr.problems import LinearModel

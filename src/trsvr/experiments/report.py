@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trsvr.datasets.libsvm import written_beside
+from trsvr._files import written_beside
 from trsvr.experiments import figures
 from trsvr.experiments.contents import document, settings_text
 from trsvr.experiments.document import Bullets, Document, Figure, Heading, Paragraph, Table

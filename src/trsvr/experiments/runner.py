@@ -26,8 +26,8 @@ from typing import Any
 import scipy
 
 from trsvr import _threads
+from trsvr._files import written_beside
 from trsvr.datasets.errors import DataNotFoundError
-from trsvr.datasets.libsvm import written_beside
 from trsvr.experiments import references
 from trsvr.experiments.execute import run_job
 from trsvr.experiments.jobs import FORMAT, Job, code_hash, jobs_of, versions
