@@ -29,7 +29,7 @@ import trsvr
 from trsvr import problems
 from trsvr.parts.norms import DenseNorm
 from trsvr.torch import LinearModel
-from trsvr.torch.sums import Runs
+from trsvr.torch.linear.sums import Runs
 
 LOSSES = (
     problems.Logistic(),
@@ -143,7 +143,7 @@ def check_variants(dtype, intercept, device, n=200_001, p=7):
         {"rows": 32, "warps": 4},  # more threads than rows, more rows in a sweep than in a tile
     ):
         look(usual._replace(**change))
-    from trsvr.torch import fused as module  # several products of factors in one program
+    from trsvr.torch.linear import fused as module  # several products of factors in one program
 
     kept, module._CHUNK = module._CHUNK, 2
     try:

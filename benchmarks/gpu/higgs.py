@@ -15,7 +15,7 @@ from common import DEVICE, about, compare, device_time, ill_conditioned, show, w
 
 from trsvr import problems
 from trsvr.torch import LinearModel
-from trsvr.torch.sums import Runs
+from trsvr.torch.linear.sums import Runs
 
 
 def passes(problem) -> dict[str, float]:
@@ -36,7 +36,7 @@ def passes(problem) -> dict[str, float]:
 
 def variants():
     """Shapes worth timing; more programs than registers allow run in two waves, which shows."""
-    from trsvr.torch.fused import Shape
+    from trsvr.torch.linear.fused import Shape
 
     for rows, warps, counts in ((64, 2, (4, 5, 6, 7, 8)), (32, 1, (10, 12, 14, 16)), (128, 4, (2, 3, 4))):
         for stages, programs in itertools.product((1, 3, 4), counts):

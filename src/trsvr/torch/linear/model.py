@@ -19,11 +19,11 @@ from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import as_rows
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows as HostRows
-from trsvr.torch import formulas
-from trsvr.torch.penalty import Penalty
-from trsvr.torch.rows import DenseRows, Rows, SparseRows
-from trsvr.torch.sums import Sums
-from trsvr.torch.view import TensorView
+from trsvr.torch.linear import formulas
+from trsvr.torch.linear.penalty import Penalty
+from trsvr.torch.linear.rows import DenseRows, Rows, SparseRows
+from trsvr.torch.linear.sums import Sums
+from trsvr.torch.linear.view import TensorView
 
 _log = logging.getLogger("trsvr")
 _FLOATS = (torch.float32, torch.float64)
@@ -118,11 +118,11 @@ class LinearModel:
             outputs,
         )
         if streamed:
-            from trsvr.torch.streaming import StreamedSums
+            from trsvr.torch.linear.streaming import StreamedSums
 
             sums = StreamedSums.of(sums, place, streamed, _wants_fused(fused, place), memory)
         elif _wants_fused(fused, place):
-            from trsvr.torch.fused import fuse
+            from trsvr.torch.linear.fused import fuse
 
             sums = fuse(sums)
         self._build(sums, loss, regularizer, bool(intercept))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from trsvr._arrays import Vector
 from trsvr.parts.variance import NOISE
-from trsvr.torch import inner_kernels
-from trsvr.torch.graphs import Captured
+from trsvr.torch.linear import inner_kernels
+from trsvr.torch.linear.graphs import Captured
 
 
 class InnerLoop:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
-from trsvr.torch.sums import Runs
+from trsvr.torch.linear.sums import Runs
 
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
 # first of these; all rows, if that is below the second.

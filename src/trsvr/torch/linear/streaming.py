@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from trsvr._arrays import Vector
-from trsvr.torch.rows import DenseRows
-from trsvr.torch.sums import Runs, Sums
+from trsvr.torch.linear.rows import DenseRows
+from trsvr.torch.linear.sums import Runs, Sums
 
 _BLOCK_BYTES = 2**28
 # Rows stay on the device from about so many places.
@@ -85,7 +85,7 @@ class StreamedSums(Sums):
         values, labels, weights = tensors
         part = Sums(DenseRows(values), labels, weights, self.loss, self.intercept, self.outputs)
         if self._fused:
-            from trsvr.torch.fused import fuse
+            from trsvr.torch.linear.fused import fuse
 
             return fuse(part)
         return part

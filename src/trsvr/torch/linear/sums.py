@@ -1,7 +1,7 @@
 """Sums over the rows of a linear model, in plain torch: what the view of its curvature is made of.
 
-Every sum is a function of the point alone; nothing is kept between calls. `trsvr.torch.fused` has the same methods in
-one launch each.
+Every sum is a function of the point alone; nothing is kept between calls. `trsvr.torch.linear.fused` has the same
+methods in one launch each.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from trsvr._arrays import Vector
-from trsvr.torch import formulas
-from trsvr.torch.rows import Rows
+from trsvr.torch.linear import formulas
+from trsvr.torch.linear.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Sums:
     weights : tensor or None
         Weight of each row; None is one for all.
     loss
-        One of `trsvr.torch.formulas.KNOWN`.
+        One of `trsvr.torch.linear.formulas.KNOWN`.
     intercept : bool
         Whether x ends with it.
     outputs : int

@@ -2,7 +2,7 @@
 
 PLAN, sent once: reference (D), gradient (D), P⁻¹ (D × D), then count, shift, key, steps at most, step factor and the
 penalty's a and c (r'(w) = a w + c w³). STATE, kept on the device: x (D), then whether steps go on, and steps made. With
-many or sparse columns the plan lies in pieces, and the step itself is made by torch: see `trsvr.torch.walks`.
+many or sparse columns the plan lies in pieces, and the step itself is made by torch: see `trsvr.torch.linear.walks`.
 """
 
 # ruff: noqa: D103  # kernels are described where they are launched
@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trsvr.torch.kernels import _folded, _label, _terms, _tile, _weight
+from trsvr.torch.linear.kernels import _folded, _label, _terms, _tile, _weight
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The sums of `trsvr.torch.sums` in Triton: rows with products of their own, and whole passes in two launches.
+"""The sums of `trsvr.torch.linear.sums` in Triton: rows with products of their own, and whole passes in two launches.
 
 Dense rows with one output and at most 64 columns are worked off by `FusedSums`, which reads X once per pass. All else
 runs on the plain formulas over rows whose products are hand-written; with one output the inner steps have kernels of
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from trsvr._arrays import Vector
 from trsvr.problems.losses import Logistic
-from trsvr.torch import inner_kernels, kernels
-from trsvr.torch.formulas import CODES
-from trsvr.torch.graphs import Captured
-from trsvr.torch.rows import DenseRows, SparseRows
-from trsvr.torch.sums import Runs, Sums
-from trsvr.torch.walks import InnerLoop, WideLoop
+from trsvr.torch.linear import inner_kernels, kernels
+from trsvr.torch.linear.formulas import CODES
+from trsvr.torch.linear.graphs import Captured
+from trsvr.torch.linear.rows import DenseRows, SparseRows
+from trsvr.torch.linear.sums import Runs, Sums
+from trsvr.torch.linear.walks import InnerLoop, WideLoop
 
 #: columns (with the intercept) up to which a tile of rows fits into registers
 MOST_COLUMNS = 64
