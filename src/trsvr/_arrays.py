@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,3 +13,9 @@ Indices = NDArray[np.int64]
 
 # The step of a finite difference of gradients, relative: the root of machine epsilon.
 ROOT_EPSILON = 2.0**-26
+
+
+def raw_bytes(array: NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array that is not empty."""
+    view: Any = array.reshape(-1)
+    return memoryview(view).cast("B")

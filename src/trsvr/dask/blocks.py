@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trsvr import _threads
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
-from trsvr.problems.curvature import CurvatureView
+from trsvr.problems.curvature import MarginView
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
@@ -251,7 +251,7 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
     view = None
     if order.gradient or order.needs_weights:
         if order.needs_weights:
-            view = CurvatureView(model) if model.n_outputs == 1 else OutputView(model)
+            view = MarginView(model) if model.n_outputs == 1 else OutputView(model)
         total, gradient = _evaluate(model, view, x)
         if order.gradient:
             answer["value"], answer["gradient"] = np.array([total]), gradient
@@ -273,7 +273,7 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
     return answer
 
 
-def _evaluate(model: LinearModel, view: CurvatureView | OutputView | None, x: Vector) -> tuple[float, Vector]:
+def _evaluate(model: LinearModel, view: MarginView | OutputView | None, x: Vector) -> tuple[float, Vector]:
     """Sums of losses and gradients; the view, if there is one, is then of x."""
     if isinstance(view, OutputView):
         value, gradient = view.evaluate(x)
@@ -293,13 +293,13 @@ def _sum(model: LinearModel, task: Any) -> tuple[float, Vector]:
     return model.passes.sums(task, model.kernels, use), out
 
 
-def _curvature(answer: Sums, model: LinearModel, view: CurvatureView | OutputView, order: Order, own: Own) -> None:
+def _curvature(answer: Sums, model: LinearModel, view: MarginView | OutputView, order: Order, own: Own) -> None:
     before = view.total_weight()
     if order.diagonal:
         answer["diagonal"] = model.n_samples * view.diagonal()
     plain = _NOTHING if isinstance(view, OutputView) else view.weights.copy()
     if order.raised or order.diagonal:
-        view.be_cautious()
+        view.raise_curvatures(1.0, 0.0)
     answer["weight"] = np.array([before, view.total_weight()])
     if order.diagonal and order.raised:
         answer["raised diagonal"] = model.n_samples * view.diagonal()
@@ -309,11 +309,11 @@ def _curvature(answer: Sums, model: LinearModel, view: CurvatureView | OutputVie
         else:
             view.weights[:] = plain
     if order.sample > 0.0:
-        assert isinstance(view, CurvatureView)
-        if not hasattr(model, "squared_rows"):
+        assert isinstance(view, MarginView)
+        if not model.squared_rows.size:
             model._scan()
         wanted = view.n_rows if order.sample >= 1.0 else int(np.ceil(order.sample * view.n_rows))
-        matrix, taken = view.matrix(wanted, own.random)
+        matrix, taken = view.sampled_matrix(wanted, own.random)
         answer["matrix"] = matrix[np.triu_indices(view.d)] * model.n_samples
         answer["taken"] = np.array([float(taken)])
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for
+from trsvr._draws import Draws
 from trsvr.dask.blocks import (
     Facts,
     Formulas,
@@ -32,12 +33,16 @@ from trsvr.dask.blocks import (
 from trsvr.dask.inputs import as_blocks
 from trsvr.dask.rounds import Rounds
 from trsvr.dask.rows import EpochStream, Here
+from trsvr.dask.view import DaskView, Pool
+from trsvr.problems.base import Problem
+from trsvr.problems.curvature import add_penalty_product
 from trsvr.problems.linear import LinearModel as LocalModel
-from trsvr.problems.linear import _add_penalty, add_penalty_product
+from trsvr.problems.linear import _add_penalty
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import take_rows
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows, SparseRows
+from trsvr.problems.views import CurvatureView
 
 _log = logging.getLogger("trsvr")
 _ROWS_BYTES = 256 * 2**20
@@ -50,7 +55,7 @@ _WORTH_BYTES, _WORTH_BYTES_PER_BLOCK = 6 * 2**20, 3 * 2**18
 _WORTH_PART = 4
 
 
-class LinearModel:
+class LinearModel(Problem):
     """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w), with the rows on the workers of a Dask cluster.
 
     The full value and gradient are summed where the blocks lie. The rows of an epoch's inner loop come here, together
@@ -86,7 +91,7 @@ class LinearModel:
         Whether the blocks stay in the workers' memory.
     """
 
-    has_value = True
+    is_elsewhere = compiles = True
 
     def __init__(
         self,
@@ -138,9 +143,6 @@ class LinearModel:
         #: rows of inner steps that the adaptive mode may bring here in one round
         worth = (_WORTH_BYTES + _WORTH_BYTES_PER_BLOCK * len(blocks)) // row_bytes
         self.rows_worth = min(self.rows_at_once, worth, self.n_rows // _WORTH_PART)
-        self._stream: EpochStream | None = None
-        self._coming: tuple[int, int] | None = None
-        self.pool: Any = None
 
     # ---------------------------------------------------------------------------------------------- at the door
 
@@ -198,8 +200,7 @@ class LinearModel:
         twin.n_parameters = (self.n_features + self.intercept) * twin.n_outputs
         twin.formulas = Formulas(loss, regularizer, self.intercept, twin.classes, self.n_features)
         twin._like = LocalModel.of_rows(*self._prototype, twin.formulas)
-        twin.kernels, twin._stream, twin._coming = twin._like.kernels, None, None
-        twin.pool = None
+        twin.kernels = twin._like.kernels
         return twin
 
     # ----------------------------------------------------------------------------------------------- full passes
@@ -211,19 +212,14 @@ class LinearModel:
         self.client.run(warm_up, self._prototype, self.formulas, products, on_error="ignore")
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
-        """f(x) and ∇f(x): one round, which also brings the rows of the coming epoch where they are known."""
+        """f(x) and ∇f(x): one round."""
         sent = self.send(Order(self.formulas, self._point("x", x), gradient=True))
         return self.finish(x, sent.sums())
 
     def send(self, order: Order, own: Any = None, here: Here | None = None) -> Any:
-        """Start a round; it also brings the rows of the coming epoch, if they are known and not on their way."""
-        stream = self._stream
-        if here is None and stream is not None and stream.ahead is not None and not stream.sent:
-            here = stream.ahead[1]
-            stream.sent = True
-        sent = self.rounds.start(
-            order, own, None if here is None else here.wanted, counted=here is None or here.counted
-        )
+        """Start a round, which may bring rows."""
+        wanted = None if here is None else here.wanted
+        sent = self.rounds.start(order, own, wanted, counted=here is None or here.counted)
         if here is not None:
             here.comes_with(sent)
         return sent
@@ -243,13 +239,13 @@ class LinearModel:
         compiled_for(add_penalty_product, self.kernels)(self.kernels, x, v, out)
         return out
 
-    def curvature_view(self) -> Any:
-        """What the adaptive mode needs to know of the curvature."""
-        from trsvr.dask.view import DaskCurvatureView, Pool
+    def for_run(self) -> Problem:
+        """The same blocks, with room for what one run has on its way."""
+        return RunModel.of(self)
 
-        if self.pool is None:
-            self.pool = Pool(self)  # shared by the two views of a run
-        return DaskCurvatureView(self)
+    def curvature_view(self) -> CurvatureView:
+        """What the adaptive mode looks at."""
+        return self.for_run().curvature_view()
 
     # ------------------------------------------------------------------------------------------------------ rows
 
@@ -269,28 +265,10 @@ class LinearModel:
         weights = kernels.weights[order] if kernels.weights.size else kernels.weights
         return LocalModel.of_rows(take_rows(kernels.rows, order), kernels.labels[order], weights, self.formulas)
 
-    def expect(self, seed: int, epoch: int, draws: tuple[int, int] | None) -> None:
-        """Learn which rows the coming epoch will ask for: they come with the next full gradient."""
-        self._coming = (seed, epoch)
-        if draws is None:
-            self._stream = None
-        elif self._stream is None or self._stream.begun or self._stream.key != (seed, epoch, *draws):
-            self._stream = EpochStream(self, seed, epoch, *draws, rows_at_once=self.rows_at_once)
-
-    @property
-    def coming(self) -> tuple[int, int] | None:
-        """Seed and number of the epoch that comes, where they are known."""
-        return self._coming
-
     def fetch(self, indices: Indices, batch_size: int) -> Iterator[tuple[LocalModel, Indices]]:
         """Problems in this process's memory with these rows, in whole batches, and the rows' numbers in them."""
-        done = 0
-        if self._stream is not None:
-            for local, numbers in self._stream.take(indices):
-                yield local, numbers
-                done += numbers.size
         at_once = max(1, self.rows_at_once // batch_size) * batch_size
-        for begin in range(done, indices.size, at_once):  # rows that nobody has announced
+        for begin in range(0, indices.size, at_once):
             part = indices[begin : begin + at_once]
             here = Here(self, part)
             yield here.problem(), here.numbers(part)
@@ -343,6 +321,64 @@ class LinearModel:
             f"LinearModel({self.n_samples} rows × {self.n_features} columns, {self._kind}, {self.n_blocks} blocks "
             f"{where}, {self.loss!r}, {self.regularizer!r}{extra})"
         )
+
+
+class RunModel(LinearModel):
+    """The model as one run sees it: the rows of coming epochs that are on their way, and those that have come.
+
+    Attributes
+    ----------
+    coming : Draws or None
+        Of the epoch that comes.
+    pool : Pool
+        Rows for the adaptive mode, shared by the two views of the run.
+    """
+
+    coming: Draws | None
+    pool: Pool
+    _stream: EpochStream | None
+
+    @classmethod
+    def of(cls, model: LinearModel) -> RunModel:
+        """Over the blocks of a model."""
+        run = object.__new__(cls)
+        run.__dict__.update(model.__dict__)
+        run.coming = run._stream = None
+        run.pool = Pool(run)
+        return run
+
+    def for_run(self) -> Problem:
+        """Itself."""
+        return self
+
+    def curvature_view(self) -> CurvatureView:
+        """What the adaptive mode looks at."""
+        return DaskView(self)
+
+    def expect(self, draws: Draws, batches: tuple[int, int] | None) -> None:
+        """Learn which rows the coming epoch will ask for: they come with the next full gradient."""
+        self.coming = draws
+        if batches is None:
+            self._stream = None
+        elif self._stream is None or self._stream.begun or self._stream.key != (draws.seed, draws.epoch, *batches):
+            self._stream = EpochStream(self, draws.seed, draws.epoch, *batches, rows_at_once=self.rows_at_once)
+
+    def send(self, order: Order, own: Any = None, here: Here | None = None) -> Any:
+        """Start a round; it also brings the rows of the coming epoch, if they are known and not on their way."""
+        stream = self._stream
+        if here is None and stream is not None and stream.ahead is not None and not stream.sent:
+            here = stream.ahead[1]
+            stream.sent = True
+        return super().send(order, own, here)
+
+    def fetch(self, indices: Indices, batch_size: int) -> Iterator[tuple[LocalModel, Indices]]:
+        """Those that have been announced, then those that nobody has."""
+        done = 0
+        if self._stream is not None:
+            for local, numbers in self._stream.take(indices):
+                yield local, numbers
+                done += numbers.size
+        yield from super().fetch(indices[done:], batch_size)
 
 
 def _client(client: Client | None) -> Client:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Indices
-from trsvr.engine.draws import generator
+from trsvr._draws import generator
 from trsvr.problems.linear import LinearModel
 
 if TYPE_CHECKING:

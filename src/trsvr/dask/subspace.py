@@ -23,12 +23,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._draws import generator
+from trsvr._vectors import dot
 from trsvr.dask.rows import Here
-from trsvr.engine.draws import generator
-from trsvr.parts.subproblems import Exit, NormedStep, minimizer_in_eigenbasis, preconditioned_cg
-from trsvr.problems.curvature import CurvatureView
+from trsvr.parts.norms import IdentityNorm
+from trsvr.parts.subproblems import minimizer_in_eigenbasis, preconditioned_cg
+from trsvr.problems.curvature import MarginView
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.output_curvature import OutputView
+from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
 
 if TYPE_CHECKING:
     from trsvr.dask.model import LinearModel as DaskModel
@@ -45,18 +48,18 @@ _NEW_PART = 1e-8
 _SAMPLE_PART = 4
 
 
-def view_of(problem: LinearModel) -> CurvatureView | OutputView:
+def view_of(problem: LinearModel) -> MarginView | OutputView:
     """What rows in this process's memory know of their curvature."""
-    return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
+    return MarginView(problem) if problem.n_outputs == 1 else OutputView(problem)
 
 
-class Sample:
+class HeldRows:
     """Rows that have come here to stay; a slice more of them with every full gradient, until they are enough."""
 
     def __init__(self, model: DaskModel) -> None:
         self._model = model
         self._slices: list[tuple[int, int, int, Here]] = []  # seed, epoch, size
-        self._views: list[CurvatureView | OutputView] = []
+        self._views: list[MarginView | OutputView] = []
 
     def next_slice(self, coming: tuple[int, int] | None) -> Here | None:
         """The rows that should come with the full gradient before this epoch; None where there are enough."""
@@ -82,10 +85,10 @@ class Sample:
         for view in self._views:
             view.evaluate(x)
             if raised:
-                view.be_cautious()
+                view.raise_curvatures(1.0, 0.0)
         return SampledHessian(self._views, x.size)
 
-    def record(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Which rows are here, for a checkpoint."""
         if not self._slices:
             return {}
@@ -95,14 +98,14 @@ class Sample:
             "sizes": np.array([size for _, _, size, _ in self._slices]),
         }
 
-    def restore(self, record: dict[str, Any]) -> None:
+    def restore(self, snapshot: dict[str, Any]) -> None:
         """The same rows again; they are sent for when they are needed."""
         self._slices, self._views = [], []
-        if record:
-            for epoch, size in zip(record["epochs"].tolist(), record["sizes"].tolist(), strict=True):
+        if snapshot:
+            for epoch, size in zip(snapshot["epochs"].tolist(), snapshot["sizes"].tolist(), strict=True):
                 if not 0 < size <= self._model.n_samples:
                     raise ValueError(f"a sample must have 1 … {self._model.n_samples} rows, got {size}")
-                self._add(int(record["seed"]), epoch, size)
+                self._add(int(snapshot["seed"]), epoch, size)
 
 
 def _spread(n: int, size: int, random: np.random.Generator) -> Indices:
@@ -114,7 +117,7 @@ def _spread(n: int, size: int, random: np.random.Generator) -> Indices:
 class SampledHessian:
     """Mean Hessian of the sample's losses at one point; zero where there is no sample."""
 
-    def __init__(self, views: list[CurvatureView | OutputView], d: int) -> None:
+    def __init__(self, views: list[MarginView | OutputView], d: int) -> None:
         self._views, self._d = views, d
         self.n_rows = sum(view.problem.n_samples for view in views)
 
@@ -181,32 +184,36 @@ class Subspace:
         return more
 
 
+def step_in_subspace(
+    request: StepRequest, sampled: SampledHessian, diagonal: Vector, products: Callable[[Matrix], Matrix]
+) -> StepTaken:
+    """The step that was asked for, from one round of products."""
+    space = build_subspace(request, sampled, diagonal, products)
+    alpha, found = request.alpha, space.step(request.alpha * request.size)
+    if found.exit is Exit.NEGATIVE_CURVATURE and request.is_unbounded:
+        # Without a bound the model has no minimum: begin with a step as long as the gradient.
+        alpha, found = 1.0, space.step(request.size)
+    left = space.left(found)
+    pairs = [(found.step, found.product)] if dot(found.step, found.product) > 0.0 else []
+    return StepTaken(found, alpha, pairs, None, left, space.sampled)
+
+
 def build_subspace(
-    gradient: Vector,
-    norm: Any,
-    earlier: Matrix | None,
-    sampled: SampledHessian,
-    diagonal: Vector,
-    penalty: Vector,
-    products: Callable[[Matrix], Matrix],
+    request: StepRequest, sampled: SampledHessian, diagonal: Vector, products: Callable[[Matrix], Matrix]
 ) -> Subspace:
     """Directions from the sample, their true products in one round, and the model within them.
 
     Parameters
     ----------
-    gradient : array
-    norm
-        P: the identity or a diagonal.
-    earlier : matrix or None
-        Earlier steps, the newest last.
+    request : StepRequest
+        Its norm is the identity or a diagonal.
     sampled : SampledHessian
     diagonal : array
         Of the mean Hessian of the losses, all rows.
-    penalty : array
-        Diagonal of the penalty's Hessian.
     products : callable
         Products of the mean Hessian of the losses, all rows, with the rows of a matrix.
     """
+    gradient, norm, penalty = request.gradient, request.norm, request.penalty
     lack = np.maximum(diagonal - sampled.diagonal(), 0.0)
 
     def model(v: Vector) -> Vector:
@@ -218,9 +225,9 @@ def build_subspace(
         return max(falls, 0.0), found.products * sampled.n_rows
 
     directions, count = _directions(model, norm, gradient)
-    if earlier is not None:
-        directions += list(earlier[-_EARLIER_STEPS:])
-    basis = _orthonormal(directions, getattr(norm, "diagonal", np.ones_like(gradient)))
+    if request.earlier is not None:
+        directions += list(request.earlier[-_EARLIER_STEPS:])
+    basis = _orthonormal(directions, np.ones_like(gradient) if isinstance(norm, IdentityNorm) else norm.diagonal)
     images = products(basis) + penalty * basis if len(basis) else basis
     return Subspace(gradient, basis, images, solve, count * sampled.n_rows)
 

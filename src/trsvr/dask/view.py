@@ -14,7 +14,7 @@ workers: then the second round is one inner step, made where the rows lie, and t
 
 With a diagonal norm, or several outputs:
 
-1. *At the trial point*: value, gradient, the Hessian's diagonal, and a slice of rows that stay here (`Sample`).
+1. *At the trial point*: value, gradient, the Hessian's diagonal, and a slice of rows that stay here (`HeldRows`).
 2. *For the step*: products of the Hessian with a few directions at once; see `trsvr.dask.subspace`.
 """
 
@@ -22,20 +22,23 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._draws import Draws, generator
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
-from trsvr.dask.subspace import Sample, Subspace, build_subspace, view_of
-from trsvr.engine.draws import generator
-from trsvr.problems.curvature import CurvatureView, draw_runs, sample_pieces
+from trsvr.dask.subspace import HeldRows, step_in_subspace, view_of
+from trsvr.problems.curvature import MarginView, draw_runs, sample_pieces
+from trsvr.problems.steps import StepRequest, StepTaken
+from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 from trsvr.solvers.base import within
 
 if TYPE_CHECKING:
-    from trsvr.dask.model import LinearModel
+    from trsvr.dask.model import LinearModel, RunModel
 
 # Inner steps beyond the first for which the second round brings rows: all that there can be.
 _FURTHER_STEPS = 8
@@ -47,12 +50,12 @@ class Pool:
 
     def __init__(self, model: LinearModel) -> None:
         self._model = model
-        self.sample = Sample(model)
+        self.held = HeldRows(model)
         self.epoch: tuple[int, int] | None = None
         self.batch_size = 0  # rows of the first inner step, which have been sent for; 0: none
         self.second_round = False  # whether this iteration's second round has been spent
         self._parts: list[tuple[list[Indices], int, Here]] = []
-        self._views: dict[int, tuple[Vector, CurvatureView]] = {}
+        self._views: dict[int, tuple[Vector, MarginView]] = {}
 
     def begin(self, epoch: tuple[int, int] | None) -> None:
         """Forget the rows of the iteration before."""
@@ -89,30 +92,47 @@ class Pool:
                 return place, here
         return None
 
-    def view(self, place: int, x: Vector) -> CurvatureView:
+    def view(self, place: int, x: Vector) -> MarginView:
         """Margins at x of the rows that are here."""
         known = self._views.get(place)
         if known is None or not np.array_equal(known[0], x):
-            view = CurvatureView(self._parts[place][2].problem())
+            view = MarginView(self._parts[place][2].problem())
             view.evaluate(x)
             known = self._views[place] = (x.copy(), view)
         return known[1]
 
 
-class DaskCurvatureView:
-    """What can be known of the curvature at one point; see `trsvr.problems.curvature.CurvatureView`."""
+class DaskView(CurvatureView):
+    """What can be known of the curvature at one point."""
 
-    def __init__(self, model: LinearModel) -> None:
+    raising = Raising.WHOLE
+
+    def __init__(self, model: RunModel) -> None:
         self.problem = model
-        self.n_rows, self.d, self.outputs = model.n_rows, model.n_parameters, model.n_outputs
+        self.n_rows, self.d, self.n_outputs = model.n_rows, model.n_parameters, model.n_outputs
         self._local: Any = view_of(model._like)  # for the penalty, which needs no rows
         self._pool = model.pool
         self._x: Vector = np.full(self.d, np.nan)
         self._value = (np.nan, self._x)
         self._raised = False
         self._known: dict[Any, Any] = {}  # what the rounds at this x have brought
-        self._expected: tuple[str, int, int, bool] = ("identity", 0, 0, False)
+        self._expected = Coming()
+        d, several = self.d // self.n_outputs, self.n_outputs > 1
+        known = Prices.of_rows(model.n_samples, d, self.n_outputs, model.n_samples * d)
+        # Every answer is a round of messages, which lasts about as long as a pass. Rows of batches come with one that
+        # is made anyway; matrices of several outputs would be too much to send.
+        self._prices = known._replace(
+            matrix_row=math.inf if several else known.matrix_row,
+            direction=math.inf,
+            sketch=math.inf,
+            batch_row=math.inf if several else 0.0,
+            wait=1.0,
+        )
         self._asked_for: tuple[int, int] | None = None  # the epoch before which this view was evaluated
+
+    def prices(self) -> Prices:
+        """What rounds cost."""
+        return self._prices
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed here."""
@@ -120,24 +140,23 @@ class DaskCurvatureView:
 
     # --------------------------------------------------------------------------------------------------- the rounds
 
-    def expect(self, kind: str, rows: int, batch_size: int, raised: bool) -> None:
-        """What the coming iteration is likely to ask for: it comes with the next evaluation."""
-        self._expected = (kind, rows, batch_size, raised)
-
-    def evaluate(self, x: Vector) -> tuple[float, Vector]:
-        """F and ∇f at x; the view is then of x."""
-        if np.array_equal(x, self._x):
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x, and what the coming iteration will ask for has come along."""
+        same = np.array_equal(x, self._x)
+        if coming.draws is not None or not same:
+            self._expected = coming
+        if same:
             self._raised = False
             return self._value[0], self._value[1].copy()
-        coming = self.problem.coming
-        here = None if self._expected[0] == "dense" else self._pool.sample.next_slice(coming)
-        self._look(x, coming, here)
+        epoch = None if coming.draws is None else (coming.draws.seed, coming.draws.epoch)
+        here = None if coming.norm == "dense" else self._pool.held.next_slice(epoch)
+        self._look(x, epoch, here)
         return self._value[0], self._value[1].copy()
 
     def _look(self, x: Vector, coming: tuple[int, int] | None, here: Here | None) -> None:
         """The first round at x, before the epoch that comes."""
         self._x, self._known, self._asked_for = x.copy(), {}, coming
-        kind, rows, batch_size, self._raised = self._expected
+        kind, rows, batch_size, self._raised, _ = self._expected
         self._pool.begin(coming)
         random = None if coming is None else generator(*coming)
         if kind == "dense" and random is not None and batch_size:
@@ -148,7 +167,7 @@ class DaskCurvatureView:
 
     def _coming_random(self) -> np.random.Generator | None:
         coming = self.problem.coming
-        return None if coming is None else generator(*coming)
+        return None if coming is None else generator(coming.seed, coming.epoch)
 
     def _rows_of_all_steps(self, random: np.random.Generator | None, batch_size: int) -> Here | None:
         """What a round that makes the matrix again should bring along, because it is the iteration's second one."""
@@ -187,9 +206,9 @@ class DaskCurvatureView:
             self._known["matrix", self._raised] = (rows, state, matrix, int(sums["taken"][0]))
         return sums
 
-    def record(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """What the view knows, for a checkpoint: its point and what was asked for there; the rest follows."""
-        kind, rows, batch_size, raised = self._expected
+        kind, rows, batch_size, raised, _ = self._expected
         asked = {"kind": _KINDS.index(kind), "rows": rows, "batch_size": batch_size, "raised": raised}
         pool = {"batch_size": self._pool.batch_size}
         return {
@@ -197,24 +216,24 @@ class DaskCurvatureView:
             "raised": self._raised,
             "asked": asked | _epoch_record(self._asked_for),
             "pool": pool | _epoch_record(self._pool.epoch),
-            "sample": self._pool.sample.record(),
+            "held": self._pool.held.snapshot(),
         }
 
-    def restore(self, record: dict[str, Any]) -> None:
-        """Take over such a record; the sums come in a round, the same one as before."""
-        x, asked, pool = record["x"], within("asked", record), within("pool", record)
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot; the sums come in a round, the same one as before."""
+        x, asked, pool = snapshot["x"], within("asked", snapshot), within("pool", snapshot)
         if x.shape != (self.d,):
             raise ValueError(f"x must have {self.d} numbers, got shape {x.shape}")
         kind = _KINDS[int(asked["kind"])]
-        self._expected = (kind, int(asked["rows"]), int(asked["batch_size"]), bool(asked["raised"]))
-        self._pool.sample.restore(within("sample", record))
+        self._expected = Coming(kind, int(asked["rows"]), int(asked["batch_size"]), bool(asked["raised"]))
+        self._pool.held.restore(within("held", snapshot))
         if np.isfinite(x).all():
             self._look(x, _epoch_of(asked), None)
         if self._pool.epoch != _epoch_of(pool):  # the last trial point was refused: it had its rows sent for
             self._pool.begin(_epoch_of(pool))
             if pool["batch_size"] and self._pool.epoch is not None:
                 self._pool.plan_first(int(pool["batch_size"]), generator(*self._pool.epoch))
-        self._raised = bool(record["raised"])
+        self._raised = bool(snapshot["raised"])
 
     # ------------------------------------------------------------------------------------------------- the curvatures
 
@@ -222,7 +241,7 @@ class DaskCurvatureView:
         """Sum of the curvatures."""
         return self._weights()[1]
 
-    def be_cautious(self) -> float:
+    def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
         self._raised = True
         before, after = self._weights()
@@ -232,7 +251,7 @@ class DaskCurvatureView:
         key = ("weight", self._raised)
         if key not in self._known:
             # What is asked for next will be the matrix, or the diagonal: it comes along.
-            kind, rows, batch_size, _ = self._expected
+            kind, rows, batch_size, _, _ = self._expected
             random = self._coming_random()
             self._pool.second_round = True
             self._round(kind, rows, random, self._rows_of_all_steps(random, batch_size) if kind == "dense" else None)
@@ -249,12 +268,12 @@ class DaskCurvatureView:
         """Diagonal of ∇²r(x)."""
         return np.asarray(self._local.penalty_curvatures(x))
 
-    def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many.
 
         Every block takes its share of the rows, by the same rule as if it were all there is.
         """
-        key = ("matrix", self._raised)
+        key, random = ("matrix", self._raised), draws.stream("matrix")
         kept = known = self._known.get(key)
         if known is None or known[0] != rows or known[1] != _state(random):
             coming = self._coming_random()
@@ -262,24 +281,23 @@ class DaskCurvatureView:
             here = None
             if of_this_epoch:
                 self._pool.second_round = True
-                here = self._rows_of_all_steps(random, self._expected[2])
+                here = self._rows_of_all_steps(random, self._expected.batch_size)
             self._round("dense", rows, random, here)
             known = self._known[key]
             if not of_this_epoch and kept is not None:  # a look aside: what the coming epoch will ask for stays
                 self._known[key] = kept
         random.random(sample_pieces(self.n_rows))  # as many as the same sample takes in memory
-        return known[2].copy(), known[3]
+        return known[2][None].copy(), known[3]
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v, or times each row of a matrix: one round."""
         order = Order(self.problem.formulas, self._x, product=v, raised=self._raised)
         return np.asarray(self.problem.send(order).sums()["product"] / self.problem.n_samples)
 
-    def subspace(self, gradient: Vector, norm: Any, earlier: Matrix | None) -> Subspace:
-        """The model of f within a few directions: one round."""
-        diagonal, penalty = self.diagonal(), self.penalty_curvatures(self._x)
-        sampled = self._pool.sample.at(self._x, self._raised)
-        return build_subspace(gradient, norm, earlier, sampled, diagonal, penalty, self.product)
+    def step(self, request: StepRequest) -> StepTaken:
+        """Conjugate gradients would wait for every product: the best step within a few directions, in one round."""
+        sampled = self._pool.held.at(self._x, self._raised)
+        return step_in_subspace(request, sampled, self.diagonal(), self.product)
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses.
@@ -288,8 +306,8 @@ class DaskCurvatureView:
         """
         key, plain = ("diagonal", self._raised), self._known.get(("diagonal", False))
         if key not in self._known and plain is not None:
-            raised = self._pool.sample.at(self._x, True).diagonal()
-            self._known[key] = plain + np.maximum(raised - self._pool.sample.at(self._x, False).diagonal(), 0.0)
+            raised = self._pool.held.at(self._x, True).diagonal()
+            self._known[key] = plain + np.maximum(raised - self._pool.held.at(self._x, False).diagonal(), 0.0)
         if key not in self._known:
             self._round("diagonal", 0, None)
         return np.asarray(self._known[key]).copy()
@@ -297,12 +315,13 @@ class DaskCurvatureView:
     # -------------------------------------------------------------------------------------------------- inner steps
 
     def changes(
-        self, x: Vector, batch_size: int, random: np.random.Generator, scattered: bool = False
+        self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
     ) -> tuple[Vector, Vector, int] | None:
         """Mean change of the losses' gradients between this view's point and x, on two independent halves of a batch.
 
         None where that would take a third round.
         """
+        random = draws.stream("batch", number)
         before = copy.deepcopy(random)
         begins, length = draw_runs(self.n_rows, batch_size, random, scattered)
         found = self._pool.find(begins, length)
@@ -359,7 +378,7 @@ def _halves(begins: Indices, length: int, n_rows: int) -> tuple[Indices, Indices
     return _rows_of_runs(begins[:middle], length, n_rows), _rows_of_runs(begins[middle:], length, n_rows)
 
 
-def _mean_change(view: CurvatureView, x: Vector, numbers: Indices) -> Vector:
+def _mean_change(view: MarginView, x: Vector, numbers: Indices) -> Vector:
     """Mean change of the gradients on single rows."""
     doubled = np.concatenate([numbers, numbers])
     return view.changes_on(x, doubled, 1)[0]

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-
 from trsvr import _check, _threads
-from trsvr._compile import is_record
 from trsvr.engine import checkpoint as files
 from trsvr.engine.checkpoint import CheckpointError, Content
 from trsvr.engine.draws import RowSource
-from trsvr.engine.keeper import Every, Keeper, checked_path, rows_from
+from trsvr.engine.keeper import Every, Keeper, NotedPath, checked_path, rows_from
 from trsvr.engine.loop import Loop
 from trsvr.engine.plan import Plan, checked_start, plan_from, refuse_another_run
 from trsvr.engine.progress import Progress
@@ -23,17 +20,16 @@ from trsvr.engine.run import Best, Run
 from trsvr.engine.signals import Stop
 from trsvr.engine.stopping import GradientTest, Limits, Tolerance
 from trsvr.engine.watchers import Watchers
+from trsvr.problems.base import as_problem
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import Solver, State
+from trsvr.solvers.base import Solver, State, as_solver
 from trsvr.solvers.trsvr import TRSVR
+from trsvr.theory import recommended_step
 
 _AS_BEFORE: Any = "as before"
 # Runs that ended so go on with new limits.
 _MAY_GO_ON = (Status.EPOCH_LIMIT.name, Status.PASS_LIMIT.name, Status.TIME_LIMIT.name, Status.CALLBACK.name)
-# From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
-_LARGE = 2**24
-_LARGE_MATRIX = 2**20
 
 
 def minimize(
@@ -102,11 +98,11 @@ def minimize(
     curve, are neither counted nor timed. The gradient at the end of an epoch is the next epoch's reference gradient and
     is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
     """
-    solver = TRSVR() if solver is None else solver
+    problem, solver = as_problem(problem), TRSVR() if solver is None else as_solver(solver)
     plan = Plan(
         problem,
         solver,
-        checked_start(problem, solver, x0),
+        checked_start(problem, x0),
         Limits.checked(max_epochs, max_passes, max_seconds),
         GradientTest(tol),
         _check.whole("seed", seed, at_least=0),
@@ -122,7 +118,7 @@ def minimize(
     path, every = checked_path(checkpoint), Every(checkpoint_every)
     solver.check(problem)
     found = files.newest_intact(path)
-    about = plan.about(getattr(checkpoint, "note", None))
+    about = plan.about(checkpoint.note if isinstance(checkpoint, NotedPath) else None)
     if found is None:
         return _run(plan, watchers, Keeper(path, every, about))
     content, is_newest = found
@@ -178,6 +174,7 @@ def resume(
     if found is None:
         raise FileNotFoundError(f"there is no checkpoint {path}")
     content, is_newest = found
+    problem = as_problem(problem)
     plan = plan_from(path, content, problem, solver, threads)
     given = {"epochs": max_epochs, "passes": max_passes, "seconds": max_seconds}
     new = {name: limit for name, limit in given.items() if limit is not _AS_BEFORE}
@@ -240,7 +237,7 @@ def _restore(run: Run, best: Best, test: GradientTest, content: Content) -> None
     """Counters, best point and trace."""
     with _fitting():
         for name in run.COUNTED:
-            setattr(run, name, _check.same_kind(content["run"][name], getattr(run, name), name))
+            setattr(run, name, _check.same_kind(content["run"][name], vars(run)[name], name))
         run.rows = rows_from(content["rows"])
         best.x, best.gradient = (_check.same_shape(content["best"][name], best.x) for name in ("x", "gradient"))
         best.value, best.has_value = float(content["best"]["value"]), run.has_value
@@ -249,24 +246,23 @@ def _restore(run: Run, best: Best, test: GradientTest, content: Content) -> None
 
 def _run(plan: Plan, watchers: Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
     """Run from the start, or from a checkpoint."""
-    problem, solver = plan.problem, plan.solver
-    run = Run(problem, solver, State(plan.start, None), getattr(problem, "has_value", True))
+    problem, solver = plan.problem.for_run(), plan.solver
+    run = Run(problem, solver, State(plan.start, None), problem.has_value is not False)
     best = Best.nothing_yet(plan.start, run.has_value)
     source = RowSource(plan.seed, problem.n_samples)
-    compiled = is_record(getattr(problem, "kernels", None))
     if content is not None:
         _restore(run, best, plan.test, content)
 
     def prepare() -> State:
-        if hasattr(problem, "warm_up"):
-            problem.warm_up()
-        return solver.init(problem, plan.start.copy())
+        problem.warm_up()
+        run.method = solver.resolve(problem, plan.start, recommended_step)
+        return run.method.init(problem, plan.start.copy())
 
     with Stop().listening() as stop, _threads.limit(plan.threads):
-        loop = Loop(plan, run, best, source, watchers, stop, keeper, compiled and _is_large(problem))
+        loop = Loop(plan, run, best, source, watchers, stop, keeper, problem.lasts_long)
         try:
-            run.state = stop.compute(prepare, lasts=compiled)
-            run.state.kept = keeper is not None
+            run.state = stop.compute(prepare, lasts=problem.compiles)
+            run.state.checkpointed, run.state.time_is_up = keeper is not None, source.time_is_up
             if content is not None:
                 with _fitting():
                     run.state.restore(content["state"])
@@ -282,9 +278,3 @@ def _run(plan: Plan, watchers: Watchers, keeper: Keeper | None = None, content: 
             raise
         finally:
             watchers.close()
-
-
-def _is_large(problem: Any) -> bool:
-    rows = getattr(problem.kernels, "rows", ())
-    entries = max((array.size for array in rows if isinstance(array, np.ndarray)), default=0)
-    return bool(entries * getattr(problem, "n_outputs", 1) > _LARGE or problem.n_parameters**2 > _LARGE_MATRIX)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr import _files
+from trsvr._arrays import raw_bytes
 
 _log = logging.getLogger("trsvr")
 
@@ -84,12 +85,6 @@ def _described(value: Any, arrays: list[NDArray[Any]]) -> Any:
     if isinstance(value, bool | int | float | str) or value is None:
         return value
     raise TypeError(f"{type(value).__name__} cannot be kept in a checkpoint")
-
-
-def raw_bytes(array: NDArray[Any]) -> memoryview:
-    """The memory of a contiguous array that is not empty."""
-    view: Any = array.reshape(-1)
-    return memoryview(view).cast("B")
 
 
 def write(path: Path, content: Content, *, keep_newest: bool = True) -> None:

@@ -1,9 +1,4 @@
-"""Random rows: a function of seed and epoch alone.
-
-The indices of epoch k come from ``Philox(SeedSequence([seed, k]))``. So compiled, plain and distributed runs use
-the same rows, the next epoch's rows can be fetched ahead, and a resumed run goes on with the very same numbers. They
-can be taken in slices of any length without changing them.
-"""
+"""Random rows of an epoch, in slices of any length: how they are cut does not change them."""
 
 from __future__ import annotations
 
@@ -11,18 +6,12 @@ import math
 import time
 from collections.abc import Iterator
 
-import numpy as np
-
 from trsvr._arrays import Indices
+from trsvr._draws import Draws, generator
 
 # A slice lasts about this long, so that Ctrl-C and a time limit are noticed between two of them.
 _SLICE_SECONDS = 0.05
 _LARGEST_SLICE = 2**22
-
-
-def generator(seed: int, epoch: int) -> np.random.Generator:
-    """The random numbers of one epoch."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
 
 
 class RowSource:
@@ -31,23 +20,19 @@ class RowSource:
     def __init__(self, seed: int, n_samples: int) -> None:
         self.seed = seed
         self.n_samples = n_samples
-        self._epoch = 0
+        self.draws = Draws(seed, 0)
         self._deadline = math.inf
         self._steps = 1  # per slice; follows what the slices before have taken
         self.abandoned = False  # set by the loop when nobody waits for this epoch any more
 
     def begin(self, epoch: int, seconds: float) -> None:
         """Turn to an epoch that may take this many seconds."""
-        self._epoch = epoch
+        self.draws = Draws(self.seed, epoch)
         self._deadline = time.perf_counter() + seconds
 
     def time_is_up(self) -> bool:
         """Whether the epoch should end as soon as it can."""
         return self.abandoned or time.perf_counter() >= self._deadline
-
-    def random(self) -> np.random.Generator:
-        """The epoch's random numbers themselves, for methods that draw otherwise."""
-        return generator(self.seed, self._epoch)
 
     def slices(self, batch_size: int, steps: int, at_once: int | None = None) -> Iterator[Indices]:
         """Indices of ``steps`` batches; fewer if the time is up.
@@ -55,7 +40,7 @@ class RowSource:
         ``at_once`` batches make a slice, for methods whose last digits depend on where the slices end; by default as
         many as take about `_SLICE_SECONDS`.
         """
-        rng = generator(self.seed, self._epoch)
+        rng = generator(self.seed, self.draws.epoch)
         done = 0
         while done < steps:
             length = min(at_once or self._steps, steps - done, max(1, _LARGEST_SLICE // batch_size))

@@ -148,7 +148,8 @@ class Keeper:
         self._took = self._written_at - begun
 
     def _fails(self, error: Exception) -> None:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        strerror = error.strerror if isinstance(error, OSError) else None
+        reason = strerror or str(error) or type(error).__name__
         self.trouble = f"the checkpoint {self.path} could not be written: {reason}"
         if not self._said:
             self._said = True
@@ -158,10 +159,10 @@ class Keeper:
 def _snapshot(run: Any, best: Any, test: Any) -> Content:
     """Everything that changes, copied: the next epoch works in place."""
     return {
-        "state": {name: _copied(entry) for name, entry in run.state.record().items()},
-        "run": {name: getattr(run, name) for name in run.COUNTED},
+        "state": {name: _copied(entry) for name, entry in run.state.snapshot().items()},
+        "run": {name: vars(run)[name] for name in run.COUNTED},
         "best": {"x": best.x.copy(), "value": best.value, "gradient": best.gradient.copy()},
-        "test": test.record(),
+        "test": test.snapshot(),
         # Rows are only ever added, so the list and its present length are a copy.
         "rows": (run.rows, len(run.rows)),
     }

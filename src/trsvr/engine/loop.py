@@ -43,10 +43,9 @@ class Loop:
 
     def run(self, begun: bool) -> Result:
         """Epochs until something ends the run; ``begun`` says that it continues a checkpoint."""
-        solver = self.plan.solver
         try:
             goes_on = self._may_go_on() if begun else self._first_look()
-            if goes_on and hasattr(solver, "drive"):
+            if goes_on and self.work.method.drives:
                 goes_on = self._driven()
             while goes_on:
                 goes_on = self.look(self._next_epoch())
@@ -78,7 +77,7 @@ class Loop:
         run, test = self.work, self.plan.test
         run.announce(self.source, self.plan.limits)
         self.compute(run.evaluate)
-        if not hasattr(run.problem, "has_value") and math.isnan(run.state.value):
+        if run.problem.has_value is None and math.isnan(run.state.value):
             run.has_value = self.best.has_value = False
         test.start(run.state.value, run.state.gradient, self.compute(lambda: _gradient_at_zero(run, test)))
         return self.look(EpochReport())
@@ -97,8 +96,8 @@ class Loop:
         """At an epoch's end, with value and gradient known: judge, record, show; returns whether to go on."""
         run, test, state = self.work, self.plan.test, self.work.state
         with self.stop.held():
-            status = test.judge(state.value, state.gradient, run.has_value, state.scalars)
-            if status is not None and status.success and run.solver.needs_reference and run.epoch:
+            status = test.judge(state.value, state.gradient, run.has_value, state.progress)
+            if status is not None and status.success and run.method.needs_reference and run.epoch:
                 run.charge_evaluation()
             self.best.offer(state.x, state.value, state.gradient, status is Status.CONVERGED)
             row = run.row(report)
@@ -120,8 +119,7 @@ class Loop:
 
     def _next_epoch(self) -> EpochReport:
         """Epochs up to the next one that is looked at, and the full gradient there."""
-        run, solver, limits = self.work, self.plan.solver, self.plan.limits
-        judge = getattr(solver, "judge", None)
+        run, solver, limits = self.work, self.work.method, self.plan.limits
         if solver.needs_reference:
             run.charge_evaluation()
         while True:
@@ -136,11 +134,11 @@ class Loop:
                 self._keep()
         run.announce(self.source, limits)
         self.compute(run.evaluate)
-        if judge is not None or (self.plan.test.active and not solver.needs_reference):
+        if solver.judges or (self.plan.test.active and not solver.needs_reference):
             run.charge_evaluation()
-        if judge is not None:
-            run.state.wanted = self.plan.test.wanted(run.state.value)
-            self.compute(lambda: run.judge(judge, report))
+        if solver.judges:
+            run.state.goal = self.plan.test.goal(run.state.value)
+            self.compute(lambda: run.judge(report))
         return report
 
     def _driven(self) -> bool:
@@ -159,7 +157,7 @@ class Loop:
             return not goes_on
 
         with self.stop.armed():
-            run.solver.drive(run.problem, run.state, report_epoch)  # type: ignore[attr-defined]  # an optional member
+            run.method.drive(run.problem, run.state, report_epoch)
         if self.final is None:
             # It ended by itself: no step could be found that still lowers the value.
             self.final = self.compute(self._doubted_floor)

@@ -16,8 +16,8 @@ from trsvr.engine import fingerprint
 from trsvr.engine.checkpoint import CheckpointError, Content
 from trsvr.engine.keeper import difference
 from trsvr.engine.stopping import GradientTest, Limits
-from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import Solver
+from trsvr.problems.base import Problem
+from trsvr.solvers.base import Solver, as_solver
 
 _log = logging.getLogger("trsvr")
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("trsvr")
 class Plan:
     """What a run is to do; checked."""
 
-    problem: FiniteSum
+    problem: Problem
     solver: Solver
     start: Vector
     limits: Limits
@@ -38,7 +38,7 @@ class Plan:
     def about(self, note: Content | None) -> Content:
         """What a checkpoint says of it."""
         with _threads.limit(self.threads):
-            print_of_problem = fingerprint.of_problem(self.problem)
+            print_of_problem = self.problem.fingerprint()
         return {
             "configuration": {
                 "solver": fingerprint.of_solver(self.solver),
@@ -53,17 +53,17 @@ class Plan:
         }
 
 
-def plan_from(path: Path, content: Content, problem: Any, solver: Any, threads: int | None) -> Plan:
+def plan_from(path: Path, content: Content, problem: Problem, solver: Any, threads: int | None) -> Plan:
     """The plan of a run, from its checkpoint."""
     try:
         kept = content["configuration"]
-        made = fingerprint.solver_from(kept["solver"]) if solver is None else solver
+        made = fingerprint.solver_from(kept["solver"]) if solver is None else as_solver(solver)
         if made is None:
             raise ValueError(f"checkpoint {path}: its solver contains {kept['solver']['class']}; pass it as solver=…")
         return Plan(
             problem,
             made,
-            checked_start(problem, made, content["start"]),
+            checked_start(problem, content["start"]),
             Limits.checked(**kept["limits"]),
             GradientTest(fingerprint.solver_from(kept["tol"])),
             _check.whole("seed", kept["seed"], at_least=0),
@@ -99,14 +99,8 @@ def refuse_another_run(path: Path, content: Content, about: Content, except_limi
         )
 
 
-def checked_start(problem: Any, solver: Any, x0: Any) -> Vector:
-    """The starting point, after a look at problem and solver themselves."""
-    if not isinstance(problem, FiniteSum):
-        needed = ("n_samples", "n_parameters", "value_and_gradient", "batch_gradient", "gather")
-        lacking = ", ".join(name for name in needed if not hasattr(problem, name))
-        raise ValueError(f"problem must be a finite sum (trsvr.problems); {type(problem).__name__} lacks {lacking}")
-    if isinstance(solver, type) or not all(hasattr(solver, name) for name in ("init", "epoch", "check")):
-        raise ValueError(f"solver must be a solver such as trsvr.TRSVR(), got {solver!r}")
+def checked_start(problem: Problem, x0: Any) -> Vector:
+    """The starting point."""
     if x0 is None:
         return np.zeros(problem.n_parameters)
     return _check.vector("x0", x0, problem.n_parameters)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from trsvr._arrays import Vector
+from trsvr._draws import Draws
 from trsvr._vectors import all_finite, dot
 from trsvr.engine.draws import RowSource
 from trsvr.engine.result import Result, Status
 from trsvr.engine.stopping import Limits
+from trsvr.problems.base import Problem
 from trsvr.problems.plain import NotFinite
-from trsvr.problems.protocol import FiniteSum
 from trsvr.solvers.base import EpochReport, Solver, State
 
 _SAME_VALUE = 8 * float(np.finfo(float).eps)
@@ -53,7 +54,7 @@ class Best:
 class Run:
     """Counters, clock and trace of one run."""
 
-    problem: FiniteSum
+    problem: Problem
     solver: Solver
     state: State
     has_value: bool
@@ -64,6 +65,8 @@ class Run:
     epoch: int = 0
     rows: list[dict[str, float]] = field(default_factory=list)
     uncharged_seconds: float | None = None
+    method: Solver = field(init=False)  # the solver that runs: a preset's parts
+    coming: Draws | None = None  # of the next epoch
 
     #: what a checkpoint keeps of it
     COUNTED: ClassVar[tuple[str, ...]] = (
@@ -78,22 +81,17 @@ class Run:
 
     def announce(self, source: RowSource, limits: Limits) -> None:
         """Tell a problem whose rows are elsewhere what the coming epoch will draw, so that it can send for them."""
-        expect = getattr(self.problem, "expect", None)
-        if expect is not None and (limits.epochs is None or self.epoch < limits.epochs):
-            draws = getattr(self.solver, "draws", None)
-            expect(source.seed, self.epoch, None if draws is None else draws(self.problem))
+        if limits.epochs is None or self.epoch < limits.epochs:
+            self.coming = Draws(source.seed, self.epoch)
+            self.problem.expect(self.coming, self.method.draws(self.problem))
 
     def evaluate(self) -> None:
         """Full value and gradient at x, not charged yet."""
         begun = time.perf_counter()
-        evaluate = getattr(self.solver, "evaluate", None)
-        if evaluate is None:
-            value, gradient = self.problem.value_and_gradient(self.state.x)
-        else:
-            value, gradient = evaluate(self.problem, self.state)
+        value, gradient = self.method.evaluate(self.problem, self.state, self.coming)
         # A copy: a user's function may return the same array each time.
         self.state.value, self.state.gradient = float(value), np.array(gradient, dtype=np.float64)
-        if not hasattr(self.problem, "kernels"):
+        if not self.problem.compiles:
             NotFinite.refuse("value_and_gradient", self.state.gradient, self.state.x)
         self.uncharged_seconds = time.perf_counter() - begun
 
@@ -107,7 +105,7 @@ class Run:
     def run_epoch(self, source: RowSource) -> EpochReport:
         """One epoch of the solver, timed and counted."""
         begun = time.perf_counter()
-        report = self.solver.epoch(self.problem, self.state, source)
+        report = self.method.epoch(self.problem, self.state, source)
         self.count(report, time.perf_counter() - begun)
         return report
 
@@ -119,11 +117,11 @@ class Run:
         self.gradient_evaluations += report.gradient_evaluations
         self.hessian_products += report.hessian_products
 
-    def judge(self, judge: Any, report: EpochReport) -> None:
+    def judge(self, report: EpochReport) -> None:
         """Let the solver judge the epoch at its new point, and count what a second look there has cost."""
         evaluations, products = report.gradient_evaluations, report.hessian_products
         begun = time.perf_counter()
-        judge(self.state, report)
+        self.state.progress = self.method.judge(self.problem, self.state, report)
         self.seconds += time.perf_counter() - begun
         self.gradient_evaluations += report.gradient_evaluations - evaluations
         self.hessian_products += report.hessian_products - products

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,9 @@ from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr._vectors import all_finite, dot
 from trsvr.engine.result import Status
-from trsvr.solvers.base import Wanted
+from trsvr.solvers.base import AUTO_DECREASE, Goal, Progress
 
 _AUTO_RELATIVE = 1e-8
-_AUTO_DECREASE = 1e-12
-_NOTHING_KNOWN: Mapping[str, float] = {}
 _GROWTH_IS_DIVERGENCE = 1e6
 # At the rounding floor the value stands still, to its last bits, for this many epochs without a smaller gradient.
 _STILL_EPOCHS = 10
@@ -87,7 +84,7 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         for name in ("gradient", "decrease", "smallest_value"):
-            _check.positive(f"tol's {name}", getattr(self, name), zero=True)
+            _check.positive(f"tol's {name}", vars(self)[name], zero=True)
 
 
 class GradientTest:
@@ -111,7 +108,7 @@ class GradientTest:
         self._smallest = math.inf
         self._since_smallest = 0
 
-    def record(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """What a later process needs to judge on."""
         return {
             "threshold": self.threshold,
@@ -123,16 +120,16 @@ class GradientTest:
             "since_smallest": self._since_smallest,
         }
 
-    def restore(self, record: dict[str, Any]) -> None:
-        """Take over such a record."""
-        self.threshold = float(record["threshold"])
-        self.scale = float(record["scale"])
-        self._first_norm_sq = float(record["first_norm_sq"])
-        self._first_value = float(record["first_value"])
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        self.threshold = float(snapshot["threshold"])
+        self.scale = float(snapshot["scale"])
+        self._first_norm_sq = float(snapshot["first_norm_sq"])
+        self._first_value = float(snapshot["first_value"])
         self._values.clear()
-        self._values.extend(float(value) for value in record["values"])
-        self._smallest = float(record["smallest"])
-        self._since_smallest = int(record["since_smallest"])
+        self._values.extend(float(value) for value in snapshot["values"])
+        self._smallest = float(snapshot["smallest"])
+        self._since_smallest = int(snapshot["since_smallest"])
 
     @property
     def active(self) -> bool:
@@ -156,35 +153,33 @@ class GradientTest:
         elif self.tol is not None:
             self.threshold = float(self.tol)
 
-    def wanted(self, value: float) -> Wanted:
+    def goal(self, value: float) -> Goal:
         """What a run that has come to ``value`` may end with, where the user has said how much may be left."""
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
-            return Wanted()
-        return Wanted(self.threshold, self.tol.decrease * max(abs(value), self.tol.smallest_value))
+            return Goal()
+        return Goal(self.threshold, self.tol.decrease * max(abs(value), self.tol.smallest_value))
 
-    def judge(
-        self, value: float, gradient: Vector, has_value: bool, known: Mapping[str, float] = _NOTHING_KNOWN
-    ) -> Status | None:
+    def judge(self, value: float, gradient: Vector, has_value: bool, known: Progress | None = None) -> Status | None:
         """Status at a new full gradient, if it ends the run; ``known`` is what the solver knows of convergence."""
         norm_sq = dot(gradient, gradient)
         if not all_finite(gradient) or (has_value and not math.isfinite(value)):
             return Status.DIVERGED
         grown = norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny)
         # Gradients also grow where a run leaves a saddle point or meets a hinge: then steps are refused, or f is small.
-        if grown and not ("at_floor" in known or (has_value and abs(value) <= abs(self._first_value))):
+        if grown and not (known is not None or (has_value and abs(value) <= abs(self._first_value))):
             return Status.DIVERGED
         if not self.active:
             return None
         largest = float(np.abs(gradient).max(initial=0.0))
-        expected = known.get("expected_decrease", math.nan)  # not a number: the solver does not know
+        expected = math.nan if known is None else known.expected_decrease  # not a number: the solver does not know
         if self.tol == "auto" and not math.isnan(expected) and math.isfinite(value):
-            stationary = largest == 0.0 and not known.get("nonconvex")  # it may be a saddle point: the solver will see
-            if stationary or expected <= _AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
+            stationary = largest == 0.0 and not (known is not None and known.may_be_saddle)  # the solver will see
+            if stationary or expected <= AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
                 return Status.CONVERGED
         elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, expected)):
             return Status.CONVERGED
-        if "at_floor" in known:  # a solver that refuses steps knows best why a value stands still
-            return Status.ROUNDING_FLOOR if known["at_floor"] else None
+        if known is not None:  # a solver that refuses steps knows best why a value stands still
+            return Status.ROUNDING_FLOOR if known.at_floor else None
         if self._stands_still(value, largest):
             return Status.ROUNDING_FLOOR
         return None
@@ -192,7 +187,7 @@ class GradientTest:
     def _little_left(self, value: float, expected: float) -> bool:
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value) or math.isnan(expected):
             return True
-        return expected <= self.wanted(value).decrease
+        return expected <= self.goal(value).decrease
 
     def _stands_still(self, value: float, largest: float) -> bool:
         self._values.append(value)

@@ -9,7 +9,8 @@ from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity, NoCu
 from trsvr.parts.gradients import FullGradient, PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius, RatioTest, TRishRadius
 from trsvr.parts.schedules import Constant, Cosine, InverseTime, StepDecay
-from trsvr.parts.subproblems import DenseSubproblem, Exit, SteihaugCG, steihaug_cg
+from trsvr.parts.subproblems import DenseSubproblem, SteihaugCG, steihaug_cg
+from trsvr.problems.steps import Exit
 
 __all__ = [
     "PlainGradient",

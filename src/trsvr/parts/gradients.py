@@ -166,7 +166,7 @@ class SAGAGradient(NamedTuple):
     def memory(self, problem: Any) -> Table:
         """An empty table; refused with its size if it would not fit into memory."""
         n, d = problem.n_samples, problem.n_parameters
-        kernels = getattr(problem, "kernels", None)
+        kernels = problem.kernels
         length = n * d if kernels is None else kernels.labels.size * problem.n_outputs
         _check.fits_in_memory(
             8 * length,

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Vector
+from trsvr._draws import NO_EPOCH
 from trsvr._vectors import dot
 from trsvr.parts.norms import DiagonalNorm
-from trsvr.parts.subproblems import Exit, preconditioned_cg
+from trsvr.parts.subproblems import preconditioned_cg
+from trsvr.problems.steps import Exit
 
 # A curvature counts as negative below this part of the penalty's largest one, with a minus sign.
 _FLAT = 1e-7
@@ -25,7 +27,7 @@ def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool
     """
     limit = -_FLAT * float(np.abs(penalty).max())
     if dense:
-        matrix = view.matrix(view.n_rows, np.random.default_rng(0))[0] + np.diag(penalty)
+        matrix = view.blocks(view.n_rows, NO_EPOCH)[0][0] + np.diag(penalty)
         values, vectors = np.linalg.eigh(matrix)
         return np.ascontiguousarray(vectors[:, 0]) if values[0] < limit else None
 

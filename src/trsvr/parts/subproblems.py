@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,16 +11,7 @@ import numpy as np
 from trsvr._arrays import Vector
 from trsvr._compile import jitable, kernel, record
 from trsvr._vectors import add_scaled, dot
-
-
-class Exit(enum.IntEnum):
-    """Why a subproblem solver stopped."""
-
-    TOLERANCE = 0  #: inside the region, the residual is small
-    BOUNDARY = 1  #: the next iterate would leave the region
-    NEGATIVE_CURVATURE = 2  #: a direction along which the model falls without end
-    ITERATION_LIMIT = 3
-
+from trsvr.problems.steps import Exit, NormedStep
 
 _TOLERANCE = int(Exit.TOLERANCE)
 _BOUNDARY = int(Exit.BOUNDARY)
@@ -242,20 +232,6 @@ def minimizer_in_eigenbasis(values: Vector, g: Vector, norm: float, radius: floa
         else:
             high = middle
     return -g / (values + high), False
-
-
-class NormedStep(NamedTuple):
-    """What `preconditioned_cg` found: a step p, H p, the P-norm of p, why it stopped and after how many products."""
-
-    step: Vector
-    product: Vector
-    length: float
-    exit: Exit
-    products: int
-
-    def predicted(self, gradient: Vector) -> float:
-        """Decrease of the model, −ḡᵀp − ½ pᵀHp."""
-        return -dot(gradient, self.step) - 0.5 * dot(self.step, self.product)
 
 
 def preconditioned_cg(

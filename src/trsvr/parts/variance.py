@@ -11,15 +11,12 @@ from typing import Any
 
 from trsvr._arrays import Vector
 
-# The inner loop ends when the noise exceeds this part of the signal.
-NOISE = 0.3
-
 
 def noise_and_signal(norm: Any, first: Vector, second: Vector, estimate: Vector) -> tuple[float, float]:
     """‖½(first − second)‖² and ‖estimate‖², both in P⁻¹."""
     return norm.dual(0.5 * (first - second)), norm.dual(estimate)
 
 
-def too_noisy(noise: float, signal: float) -> bool:
-    """Whether a step along the estimate would follow its error more than its meaning."""
-    return not noise <= NOISE * signal
+def too_noisy(noise: float, signal: float, limit: float) -> bool:
+    """Whether a step along the estimate would follow its error too much: ``limit`` is the part that noise may have."""
+    return not noise <= limit * signal

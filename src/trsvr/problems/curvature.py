@@ -8,16 +8,17 @@ runs of consecutive rows.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel
+from trsvr._draws import Draws
 from trsvr._vectors import dot
-from trsvr.problems.linear import LinearModel, as_matrix
 from trsvr.problems.losses import curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
+from trsvr.problems.matrix import as_matrix
 from trsvr.problems.passes import (
     ChangeSum,
     DiagonalSum,
@@ -28,6 +29,10 @@ from trsvr.problems.passes import (
     WeightedSum,
     add_parts,
 )
+from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
+
+if TYPE_CHECKING:
+    from trsvr.problems.linear import LinearModel
 
 # Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
 _PIECES = 8
@@ -46,6 +51,11 @@ def draw_runs(
     length = 1 if scattered else int(np.clip(batch_size // 32, 4, 64))
     count = max(2, math.ceil(batch_size / length / 2) * 2)
     return random.integers(n_rows, size=count), min(length, n_rows)
+
+
+def add_penalty_product(kernels: Any, x: Vector, v: Vector, out: Vector) -> None:
+    """Add the Hessian of the regulariser, times v, to ``out``."""
+    kernels.add_penalty_product(x, v, out)
 
 
 def _penalty_slopes(kernels: Any, x: Vector, out: Vector) -> None:
@@ -112,7 +122,7 @@ class SampledMatrix:
         self.problem.passes.warm_up(GramSum(Sample(0.0, 0.0), nothing, nothing, nothing, self.d), self.kernels)
 
 
-class CurvatureView:
+class MarginView(CurvatureView):
     """Margins and curvatures of the rows at one point, and what can be made of them."""
 
     def __init__(self, problem: LinearModel) -> None:
@@ -125,42 +135,36 @@ class CurvatureView:
         self.weights = np.zeros(self.n_rows)
         self._gram = SampledMatrix(problem, self.kernels)
         bound = curvature_bound(problem.loss)
-        #: whether `be_cautious` can be more and less so
-        self.graded = bound is not None
+        self.raising = Raising.WHOLE if bound is None else Raising.GRADED
         self._bound = 0.0 if bound is None else bound
+        self._prices = Prices.of_rows(problem.n_samples, self.d, 1, problem.n_entries)
 
-    def evaluate(self, x: Vector) -> tuple[float, Vector]:
-        """F and ∇f at x; the view is then of x."""
+    def prices(self) -> Prices:
+        """What arithmetic costs."""
+        return self._prices
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x."""
         return self.problem.value_and_gradient(x, self.margins, self.weights)
 
-    def record(self) -> dict[str, Vector]:
+    def snapshot(self) -> dict[str, Vector]:
         """What the view knows, for a checkpoint."""
         return {"margins": self.margins, "weights": self.weights}
 
-    def restore(self, record: dict[str, Vector]) -> None:
-        """Take over such a record."""
-        for name, known in self.record().items():
-            kept = record[name]
+    def restore(self, snapshot: dict[str, Vector]) -> None:
+        """Take over such a snapshot."""
+        for name, known in self.snapshot().items():
+            kept = snapshot[name]
             if kept.shape != known.shape or kept.dtype != known.dtype:
                 raise ValueError(f"{name} must have {known.size} numbers, got shape {kept.shape}")
             known[:] = kept
-
-    def swap(self, other: CurvatureView) -> None:
-        """Exchange what two views know."""
-        self.margins, other.margins = other.margins, self.margins
-        self.weights, other.weights = other.weights, self.weights
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
         return float(self.weights.sum())
 
-    def be_cautious(self, steep: float = 1.0, flat: float = 0.0) -> float:
-        """Raise the curvatures towards what a bound on the losses would have; returns their sum before over after.
-
-        ``steep``: how far for rows on the wrong side, where a loss is nearly linear. ``flat``: part of the largest
-        curvature of its loss that every row gets at least; rows that are flat here may not be so elsewhere, and hold a
-        step back with it.
-        """
+    def raise_curvatures(self, steep: float, flat: float) -> float:
+        """Raise the curvatures; returns their sum before over after."""
         before = float(self.weights.sum())
         compiled_for(_raise_weights, self.kernels)(self.kernels, self.margins, self.weights, steep)
         if flat > 0.0:
@@ -185,8 +189,13 @@ class CurvatureView:
 
     # ---------------------------------------------------------------------------------------------- the losses
 
-    def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many."""
+        matrix, taken = self.sampled_matrix(rows, draws.stream("matrix"))
+        return matrix[None], taken
+
+    def sampled_matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+        """The one block, from given random numbers."""
         return self._gram.matrix(self.weights, rows, random)
 
     def product(self, v: Vector) -> Vector:
@@ -210,10 +219,10 @@ class CurvatureView:
         self.problem.passes.sums(task, self.kernels, use)
         return out
 
-    def sketch(self, directions: Matrix, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+    def sketch(self, directions: Matrix, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian of the losses times the columns of a matrix, from every k-th row; and how many that were."""
         every = max(1, self.n_rows // rows)
-        chosen = slice(int(random.integers(every)), None, every)
+        chosen = slice(int(draws.stream("sketch").integers(every)), None, every)
         features = self.problem.n_features
         matrix, weights = as_matrix(self.kernels.rows, features)[chosen], self.weights[chosen, None]
         margins = matrix @ directions[:features]
@@ -226,14 +235,14 @@ class CurvatureView:
         return images, len(weights)
 
     def changes(
-        self, x: Vector, batch_size: int, random: np.random.Generator, scattered: bool = False
+        self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
     ) -> tuple[Vector, Vector, int]:
         """Mean change of the losses' gradients between this view's point and x, on two independent halves of a batch.
 
         The batch is runs of consecutive rows from random places (the rows wrap around, so every row is as likely as any
         other), or ``scattered``: single rows. Returns the two halves' means and the number of rows.
         """
-        begins, length = draw_runs(self.n_rows, batch_size, random, scattered)
+        begins, length = draw_runs(self.n_rows, batch_size, draws.stream("batch", number), scattered)
         # The mean over rows that count is taken from a mean over all rows.
         share = self.n_rows / self.problem.n_samples
         first, second = self.changes_on(x, begins, length)

@@ -9,10 +9,11 @@ import numpy as np
 
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
+from trsvr.problems.base import Problem
 from trsvr.problems.plain import NotFinite
 
 
-class FunctionProblem:
+class FunctionProblem(Problem):
     """f(x) = (1/N) Σ f_i(x), with f_i given by functions.
 
     Parameters
@@ -59,9 +60,8 @@ class FunctionProblem:
             raise ValueError("gradient must be a function, got None")
         self._gradient = gradient
         self._value = value
-        if hessian_product is not None:
-            self.hessian_product = self._checked_product
-            self._hessian_product = hessian_product
+        self._hessian_product = hessian_product
+        self.has_value, self.has_products = value is not None, hessian_product is not None
 
     def _checked(self, name: str, result: Any, x: Vector, indices: Indices) -> Vector:
         array = np.array(result, dtype=np.float64)  # a copy: the function may return the same array each time
@@ -70,7 +70,10 @@ class FunctionProblem:
         NotFinite.refuse(name, array, x, indices)
         return array
 
-    def _checked_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
+    def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
+        """Mean of ∇²f_i(x) v over the indices (None: all)."""
+        if self._hessian_product is None:
+            raise ValueError("this FunctionProblem was given no hessian_product")
         if indices is None:
             indices = np.arange(self.n_samples)
         return self._checked("hessian_product", self._hessian_product(x, indices, v), x, indices)
@@ -88,15 +91,10 @@ class FunctionProblem:
         """Mean of ∇f_i(x) over the indices."""
         return self._checked("gradient", self._gradient(x, indices), x, indices)
 
-    @property
-    def has_value(self) -> bool:
-        """Whether function values are known."""
-        return self._value is not None
-
     def gather(self, indices: Indices) -> FunctionProblem:
         """The same problem restricted to those rows."""
         chosen = _check.row_indices(indices, self.n_samples)
-        value, product = self._value, getattr(self, "_hessian_product", None)
+        value, product = self._value, self._hessian_product
         return FunctionProblem(
             len(chosen),
             self.n_parameters,

@@ -6,23 +6,30 @@ import copy
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, is_record, record
+from trsvr.problems import fingerprint
+from trsvr.problems.base import Problem
+from trsvr.problems.curvature import MarginView, add_penalty_product
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
 from trsvr.problems.margins import MarginKernels
-from trsvr.problems.matrix import as_rows, first_bad_entry, piece_bounds, take_rows
+from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
+from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 from trsvr.problems.rows import DenseRows, Rows
+from trsvr.problems.views import CurvatureView
 
 _NOTHING = np.empty(0)
 # Vectors of the length of x that a run needs at least.
 _VECTORS = 10
+# From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
+_LARGE = 2**24
+_LARGE_MATRIX = 2**20
 
 FORMULAS = ("value", "slope", "curvature")
 SOFTMAX_FORMULAS = ("value_and_slopes", "curvature_product")
@@ -32,11 +39,6 @@ REGULARIZERS = (L2, DoubleWell, Sum)
 
 def _add_penalty(kernels: Any, x: Vector, out: Vector) -> float:
     return kernels.add_penalty(x, out)
-
-
-def add_penalty_product(kernels: Any, x: Vector, v: Vector, out: Vector) -> None:
-    """Add the Hessian of the regulariser, times v, to ``out``."""
-    kernels.add_penalty_product(x, v, out)
 
 
 def _batch_gradient(kernels: Any, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
@@ -50,7 +52,7 @@ def _batch_product(
     kernels.hessian_product(x, batch, margins, v, out)
 
 
-class LinearModel:
+class LinearModel(Problem):
     """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w).
 
     Parameters
@@ -80,7 +82,9 @@ class LinearModel:
         The labels as given.
     """
 
-    has_value = True
+    compiles = True
+    #: ‖x_i‖², plus 1 if there is an intercept; empty where the rows have not been looked at
+    squared_rows: Vector = _NOTHING
 
     def __init__(
         self,
@@ -166,7 +170,6 @@ class LinearModel:
             if bad is not None:
                 raise ValueError(f"X must be finite, got {bad[1]} at row {i}, column {bad[0]}")
         norms += self.intercept
-        #: ‖x_i‖², plus 1 if there is an intercept
         self.squared_rows = norms
         if self.kernels.weights.size:
             # Rows of weight zero are left out, whatever they contain.
@@ -237,6 +240,28 @@ class LinearModel:
         batch = _check.row_indices(indices, self.n_samples)
         return batch if self._chosen is None else self._chosen[batch]
 
+    def curvature_view(self) -> CurvatureView:
+        """What the adaptive mode looks at."""
+        return MarginView(self) if self.n_outputs == 1 else OutputView(self)
+
+    @property
+    def lasts_long(self) -> bool:  # type: ignore[override]  # it depends on the size
+        """Whether a pass, or a matrix, may last too long to wait for when a signal comes."""
+        return self.n_entries * self.n_outputs > _LARGE or self.n_parameters**2 > _LARGE_MATRIX
+
+    def fingerprint(self) -> str:
+        """Hash of every entry, label and weight, and of loss and regulariser with their formulas."""
+        return fingerprint.of_linear_model(self)
+
+    def with_formulas(self, loss: Any, regularizer: Any) -> LinearModel:
+        """The same rows, weights and intercept with another loss, of one output, and another regulariser."""
+        kernels = self.kernels
+        twin: LinearModel = object.__new__(LinearModel)
+        twin.classes, twin._chosen = None, self._chosen
+        shape = kernels.labels.size, self.n_features
+        twin._build(kernels.rows, *shape, kernels.labels, kernels.weights, loss, regularizer, self.intercept)
+        return twin
+
     def with_regularizer(self, regularizer: Any) -> LinearModel:
         """The same rows under another regulariser; nothing is copied and nothing is looked at again."""
         self._check_formulas(self.loss, regularizer)
@@ -302,19 +327,6 @@ class LinearModel:
             f"LinearModel({self.n_samples} rows × {self.n_features} columns, {kind}, "
             f"{self.loss!r}, {self.regularizer!r}{extra})"
         )
-
-
-def as_matrix(rows: Rows, columns: int) -> Any:
-    """The rows as an array, or as SciPy's CSR array; entries and, where they fit, their columns are not copied."""
-    if isinstance(rows, DenseRows):
-        return rows.values
-    # SciPy wants one type for both, and copies what has another: the pointers are few.
-    small = rows.data.size <= np.iinfo(np.int32).max
-    kind = np.int32 if small and rows.indices.dtype == np.int32 else np.int64
-    return scipy.sparse.csr_array(
-        (rows.data, rows.indices.astype(kind, copy=False), rows.indptr.astype(kind, copy=False)),
-        shape=(rows.indptr.size - 1, columns),
-    )
 
 
 def _check_regularizer(regularizer: Any) -> None:

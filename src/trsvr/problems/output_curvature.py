@@ -6,32 +6,35 @@ The Hessian of a row's softmax loss is (diag(π) − ππᵀ) ⊗ x xᵀ. Its di
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trsvr._arrays import Vector
+from trsvr._arrays import Matrix, Vector
 from trsvr._compile import compiled_for
-from trsvr.problems.curvature import SampledMatrix
-from trsvr.problems.linear import LinearModel, add_penalty_product
+from trsvr._draws import Draws
+from trsvr.problems.curvature import SampledMatrix, add_penalty_product
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import KeptDiagonalSum, KeptProductSum, add_parts
+from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
+
+if TYPE_CHECKING:
+    from trsvr.problems.linear import LinearModel
 
 
-class OutputView:
+class OutputView(CurvatureView):
     """Value, gradient and curvatures at one point."""
 
-    graded = True  # whether `be_cautious` can be more and less so
+    raising = Raising.GRADED
 
     def __init__(self, problem: LinearModel) -> None:
         kernels = problem.kernels
         assert isinstance(kernels, OutputKernels)
         self.problem, self.kernels = problem, kernels
-        self.n_rows, self.d, self.outputs = kernels.labels.size, problem.n_parameters, kernels.classes
-        self._probabilities = np.zeros((self.n_rows, self.outputs))
+        self.n_rows, self.d, self.n_outputs = kernels.labels.size, problem.n_parameters, kernels.classes
+        self._probabilities = np.zeros((self.n_rows, self.n_outputs))
         # One output at a time, for what needs only the rows.
         self._rows = MarginKernels(
             kernels.rows,
@@ -43,31 +46,37 @@ class OutputView:
             kernels.intercept,
         )
         self._gram = SampledMatrix(problem, self._rows)
-        self._raised: NDArray[np.float64] | None = None
-        self._weights: NDArray[np.float64] | None = None
+        self._raised: Matrix | None = None
+        self._weights: Matrix | None = None
+        known = Prices.of_rows(problem.n_samples, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
+        self._prices = known._replace(sketch=np.inf, batch_row=np.inf)
 
-    def evaluate(self, x: Vector) -> tuple[float, Vector]:
-        """F and ∇f at x; the view is then of x."""
+    def prices(self) -> Prices:
+        """What arithmetic costs; batches of several outputs are not worth their noise."""
+        return self._prices
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x."""
         self.be_plain()
         return self.problem.value_and_gradient(x, self._probabilities.ravel())
 
-    def record(self) -> dict[str, NDArray[np.float64]]:
+    def snapshot(self) -> dict[str, Matrix]:
         """What the view knows, for a checkpoint."""
         return {"probabilities": self._probabilities}
 
-    def restore(self, record: dict[str, NDArray[np.float64]]) -> None:
-        """Take over such a record."""
-        if record["probabilities"].shape != self._probabilities.shape:
+    def restore(self, snapshot: dict[str, Matrix]) -> None:
+        """Take over such a snapshot."""
+        if snapshot["probabilities"].shape != self._probabilities.shape:
             raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
-        self._probabilities = record["probabilities"].copy()
+        self._probabilities = snapshot["probabilities"].copy()
         self.be_plain()
 
     @property
-    def _chances(self) -> NDArray[np.float64]:
+    def _chances(self) -> Matrix:
         """The probabilities that make the curvatures."""
         return self._probabilities if self._raised is None else self._raised
 
-    def _curvatures(self) -> NDArray[np.float64]:
+    def _curvatures(self) -> Matrix:
         """π_k (1 − π_k) of every row, weighted; an array for each output."""
         if self._weights is None:
             known = self._chances.T
@@ -80,17 +89,17 @@ class OutputView:
         """Sum of the curvatures."""
         return float(self._curvatures().sum())
 
-    def be_cautious(self, steep: float = 1.0, flat: float = 0.0) -> float:
-        """Raise the curvatures towards what a bound on the losses would have; returns their sum before over after.
+    def raise_curvatures(self, steep: float, flat: float) -> float:
+        """Raise the curvatures; returns their sum before over after.
 
-        ``steep``: how far for rows on the wrong side. ``flat``: part of every row's probabilities that is spread over
-        all outputs, of which the whole would be Böhning's bound.
+        ``flat`` is the part of every row's probabilities that is spread over all outputs; the whole of it would be
+        Böhning's bound.
         """
         self.be_plain()
         before = self.total_weight()
         self._raised = raised_chances(self._probabilities, self.kernels.labels, steep)
         self._raised *= 1.0 - flat
-        self._raised += flat / self.outputs
+        self._raised += flat / self.n_outputs
         self._weights = None
         after = self.total_weight()
         return before / after if after > 0.0 else 1.0
@@ -105,8 +114,9 @@ class OutputView:
         compiled_for(add_penalty_product, self.kernels)(self.kernels, x, np.ones(self.d), out)
         return out
 
-    def matrices(self, rows: int, random: np.random.Generator) -> tuple[NDArray[np.float64], int]:
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian blocks of the losses, each from about so many rows; and how many rows that took together."""
+        random = draws.stream("matrix")
         found = [self._gram.matrix(weights, rows, random) for weights in self._curvatures()]
         return np.stack([matrix for matrix, _ in found]), sum(taken for _, taken in found)
 
@@ -125,7 +135,7 @@ class OutputView:
     def _mean(self, task: Any) -> Vector:
         out = np.empty(self.d)
 
-        def use(totals: Vector, parts: NDArray[np.float64]) -> None:
+        def use(totals: Vector, parts: Matrix) -> None:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
 
         self.problem.passes.sums(task, self.kernels, use)
@@ -134,7 +144,7 @@ class OutputView:
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
         self.problem.warm_up()
-        nothing = np.zeros((1, self.outputs))
+        nothing = np.zeros((1, self.n_outputs))
         self.problem.passes.warm_up(KeptProductSum(nothing, np.zeros(self.d)), self.kernels)
         if dense:
             self._gram.warm_up()
@@ -142,7 +152,7 @@ class OutputView:
             self.problem.passes.warm_up(KeptDiagonalSum(nothing, self.d), self.kernels)
 
 
-def raised_chances(chances: NDArray[np.float64], labels: Vector, steep: float) -> NDArray[np.float64]:
+def raised_chances(chances: Matrix, labels: Vector, steep: float) -> Matrix:
     """Probabilities between π and the label's, for rows that are on the wrong side.
 
     There the loss is nearly linear, and its curvature says nothing about how far to go. With z = log((1 − π_y) / π_y)

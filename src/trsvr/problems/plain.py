@@ -39,6 +39,8 @@ def _listed(indices: Indices) -> str:
 class PlainKernels:
     """In-place batch operations over a `FiniteSum`."""
 
+    kernels = None  # to an estimator's memory a problem like any other
+
     def __init__(self, problem: FiniteSum) -> None:
         self.problem = problem
         self.n_samples = problem.n_samples

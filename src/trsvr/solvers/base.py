@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, Protocol
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,20 @@ from numpy.typing import NDArray
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, is_record
+from trsvr._draws import Draws
+from trsvr.problems.base import Problem
 from trsvr.problems.plain import PlainKernels
-from trsvr.problems.protocol import FiniteSum
+
+#: With ``tol="auto"`` a run ends where this part of |f| is left to gain: the loop's rule, which solvers look ahead to.
+AUTO_DECREASE = 1e-12
 
 
 class EpochRows(Protocol):
     """The random rows of one epoch, from the loop."""
+
+    @property
+    def draws(self) -> Draws:
+        """The epoch's random numbers, for methods that draw otherwise."""
 
     def slices(self, batch_size: int, steps: int, at_once: int | None = None) -> Iterator[Indices]:
         """Indices of ``steps`` batches, in slices of whole batches that are short enough to interrupt between.
@@ -25,18 +34,47 @@ class EpochRows(Protocol):
         ``at_once`` fixes the number of batches in a slice, where results depend on it; else it follows the clock.
         """
 
-    def random(self) -> np.random.Generator:
-        """The epoch's random numbers, for methods that draw otherwise."""
-
     def time_is_up(self) -> bool:
         """Whether the epoch should end as soon as it can."""
 
 
-class Wanted(NamedTuple):
+class Goal(NamedTuple):
     """What a run may end with: the gradient's largest entry, and what is left to gain. Zero: unknown."""
 
     gradient: float = 0.0
     decrease: float = 0.0
+
+
+class Progress(NamedTuple):
+    """What a solver that judges its own steps knows of convergence.
+
+    Attributes
+    ----------
+    expected_decrease : float
+        How far f is above its minimum, about; not a number where only the gradient can tell.
+    at_floor : bool
+        Whether values no longer tell points apart.
+    may_be_saddle : bool
+        Whether a point where the gradient vanishes may be none of a minimum.
+    """
+
+    expected_decrease: float = math.nan
+    at_floor: bool = False
+    may_be_saddle: bool = False
+
+
+def _never() -> bool:
+    return False
+
+
+class Snapshots(Protocol):
+    """What changes, as a flat dictionary of arrays and numbers and back."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot; raises ValueError if it does not fit."""
 
 
 @dataclass
@@ -55,11 +93,17 @@ class State:
     scalars : dict
         Numbers of the solver's own.
     work
-        Scratch, not part of the state, unless it has ``record()`` and ``restore(record)``: then those are.
-    kept : bool
+        Scratch, not part of the state.
+    own : Snapshots, optional
+        What else the solver remembers from epoch to epoch.
+    progress : Progress, optional
+        What the solver knows of convergence at x, if it judges its steps.
+    checkpointed : bool
         Whether this run writes checkpoints; a solver that must remember more for that does so then.
-    wanted : Wanted
+    goal : Goal
         What would end the run at x, where the loop knows it: more need not be done.
+    time_is_up : callable
+        Whether the epoch should end as soon as it can.
     """
 
     x: Vector
@@ -68,88 +112,81 @@ class State:
     gradient: Vector = field(default_factory=lambda: np.empty(0))
     scalars: dict[str, float] = field(default_factory=dict)
     work: Any = field(default=None, repr=False)
-    kept: bool = False
-    wanted: Wanted = field(default_factory=Wanted)
+    own: Snapshots | None = field(default=None, repr=False)
+    progress: Progress | None = None
+    checkpointed: bool = False
+    goal: Goal = field(default_factory=Goal)
+    time_is_up: Callable[[], bool] = field(default=_never, repr=False)
 
-    def record(self) -> dict[str, Any]:
-        """Everything that a later process needs to go on, as a flat record of arrays and numbers."""
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that a later process needs to go on, as a flat dictionary of arrays and numbers."""
         parts = {"memory": self.memory._asdict(), "scalars": self.scalars}
-        if hasattr(self.work, "record"):
-            parts["work"] = self.work.record()
+        if self.own is not None:
+            parts["work"] = self.own.snapshot()
         inner = {f"{part}.{name}": entry for part, entries in parts.items() for name, entry in entries.items()}
         return {"x": self.x, "value": self.value, "gradient": self.gradient, **inner}
 
-    def restore(self, record: dict[str, Any]) -> None:
-        """Take over a record of the same solver on the same problem; raises ValueError if it does not fit."""
-        put_into(self.x, record["x"], "x")
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over a snapshot of the same solver on the same problem; raises ValueError if it does not fit."""
+        put_into(self.x, snapshot["x"], "x")
         gradient = np.zeros(self.x.size)
-        put_into(gradient, record["gradient"], "gradient")
-        self.value, self.gradient = float(record["value"]), gradient
+        put_into(gradient, snapshot["gradient"], "gradient")
+        self.value, self.gradient = float(snapshot["value"]), gradient
         for name, entry in self.memory._asdict().items():
             if isinstance(entry, np.ndarray):
-                put_into(entry, record[f"memory.{name}"], f"memory.{name}")
-            elif entry != record[f"memory.{name}"]:
-                raise ValueError(f"memory.{name} is {record[f'memory.{name}']}, expected {entry}")
-        self.scalars.update({name: float(entry) for name, entry in within("scalars", record).items()})
-        if hasattr(self.work, "restore"):
-            self.work.restore(within("work", record))
+                put_into(entry, snapshot[f"memory.{name}"], f"memory.{name}")
+            elif entry != snapshot[f"memory.{name}"]:
+                raise ValueError(f"memory.{name} is {snapshot[f'memory.{name}']}, expected {entry}")
+        self.scalars.update({name: float(entry) for name, entry in within("scalars", snapshot).items()})
+        if self.own is not None:
+            self.own.restore(within("work", snapshot))
 
 
-def within(part: str, record: dict[str, Any]) -> dict[str, Any]:
-    """The entries of a record whose names begin with ``part.``, without that."""
-    return {name.removeprefix(f"{part}."): entry for name, entry in record.items() if name.startswith(f"{part}.")}
+def within(part: str, snapshot: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a snapshot whose names begin with ``part.``, without that."""
+    return {name.removeprefix(f"{part}."): entry for name, entry in snapshot.items() if name.startswith(f"{part}.")}
 
 
 def put_into(array: NDArray[Any], entry: Any, name: str) -> None:
-    """Copy a recorded array into one of the same type and shape."""
+    """Copy a kept array into one of the same type and shape."""
     if not isinstance(entry, np.ndarray) or entry.shape != array.shape or entry.dtype != array.dtype:
         got = f"{entry.dtype} of shape {entry.shape}" if isinstance(entry, np.ndarray) else repr(entry)
         raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}, got {got}")
     array[...] = entry
 
 
-def record_of(work: Any, rebuilt: Iterable[str]) -> dict[str, Any]:
-    """The fields of a dataclass as a flat record, except those that every epoch builds anew.
+def flat(entry: Any, name: str = "") -> dict[str, Any]:
+    """A dataclass of numbers, arrays, None, further dataclasses and what has a snapshot, as a flat dictionary.
 
-    A field may be None, a number, an array, a dict of those, or have a record of its own. Any other kind raises
-    TypeError: it would be lost in a checkpoint.
+    Any other kind raises TypeError: it would be lost in a checkpoint.
     """
-    found: dict[str, Any] = {}
-
-    def add(name: str, entry: Any) -> None:
-        if hasattr(entry, "record"):
-            entry = entry.record()
-        if isinstance(entry, dict):
-            for inner, value in entry.items():
-                add(f"{name}.{inner}", value)
-        elif isinstance(entry, bool | int | float | np.ndarray | np.number):
-            found[name] = entry
-        elif entry is not None:
-            raise TypeError(f"{name}: {type(entry).__name__} is neither recorded nor built anew by every epoch")
-
-    for known in fields(work):
-        if known.name not in rebuilt:
-            add(known.name, getattr(work, known.name))
-    return found
+    if entry is None:
+        return {}
+    if isinstance(entry, bool | int | float | np.ndarray | np.number):
+        return {name: entry}
+    if is_dataclass(entry):
+        inner = {known.name: vars(entry)[known.name] for known in fields(entry)}
+    elif isinstance(entry, dict):
+        inner = entry
+    else:
+        raise TypeError(f"{name}: {type(entry).__name__} cannot be kept in a checkpoint")
+    prefix = f"{name}." if name else ""
+    return {key: found for part, value in inner.items() for key, found in flat(value, prefix + part).items()}
 
 
-def restore_to(work: Any, record: dict[str, Any], rebuilt: Iterable[str]) -> None:
-    """Put a record of `record_of` back into the fields of a fresh dataclass."""
-    for known in fields(work):
-        if known.name in rebuilt:
-            continue
-        present, inner = getattr(work, known.name), within(known.name, record)
-        if hasattr(present, "restore"):
-            present.restore(inner)
-        elif isinstance(present, dict):
-            present.update(inner)
+def refill(kept: Any, snapshot: dict[str, Any]) -> None:
+    """Put what `flat` has made of a dataclass back into a fresh one."""
+    for known in fields(kept):
+        present = vars(kept)[known.name]
+        if is_dataclass(present):
+            refill(present, within(known.name, snapshot))
         else:
-            setattr(work, known.name, record.get(known.name))
+            setattr(kept, known.name, snapshot.get(known.name))
 
 
 @dataclass
 class EpochReport:
-    """What one epoch did."""
+    """What one epoch did; ``outcome`` is what `Solver.judge` needs to know of it."""
 
     steps: int = 0
     gradient_evaluations: int = 0
@@ -163,33 +200,93 @@ class EpochReport:
     negative_curvature: int = 0
     rejected: int = 0
     curvature_rows: int = 0
+    outcome: Any = None
 
 
-class Solver(Protocol):
+class Solver:
     """An algorithm: a frozen configuration; what changes is in the `State`.
 
-    A solver may also have ``judge(state, report)``, called when value and gradient at the epoch's end are known, which
-    may go back to where the epoch began; ``evaluate(problem, state)``, if it keeps more of a full pass than value and
-    gradient; ``drive(problem, state, report_epoch)``, if its loop is not ours; or ``draws(problem)``, the batch size
-    and the number of batches that an epoch will take from the loop's rows. It may say in the state's scalars
-    what it knows of convergence: ``expected_decrease`` of f, and ``at_floor`` when values no longer tell points apart.
+    A solver has `check`, `init` and `epoch`; all else has a default. What changes from epoch to epoch is in the state's
+    x, memory, scalars or ``own``: only that is in a checkpoint.
 
-    What changes from epoch to epoch is in the state's x, memory and scalars, or in a ``work`` that has a record: only
-    that is in a checkpoint.
+    Attributes
+    ----------
+    needs_reference : bool
+        Whether every epoch begins with a full gradient.
+    judges : bool
+        Whether `judge` may go back to where an epoch began.
+    drives : bool
+        Whether its loop is not ours: `drive`.
+    estimates_curvature : bool
+        Whether it takes differences of gradients for products with the Hessian.
     """
+
+    judges: ClassVar[bool] = False
+    drives: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:
         """Whether every epoch begins with a full gradient."""
+        return True
 
-    def check(self, problem: FiniteSum) -> None:
+    @property
+    def estimates_curvature(self) -> bool:
+        """Whether it takes differences of gradients for products with the Hessian."""
+        return False
+
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if this solver cannot run on this problem."""
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
-        """State before the first epoch."""
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """The solver that runs: a preset is one of its parts, and "auto" the number that theory recommends from x."""
+        return self
 
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+    def init(self, problem: Problem, x: Vector) -> State:
+        """State before the first epoch."""
+        raise NotImplementedError
+
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
         """One epoch: changes the state."""
+        raise NotImplementedError
+
+    def draws(self, problem: Problem) -> tuple[int, int] | None:
+        """Batch size and number of batches that an epoch will take from the loop's rows, where that is known."""
+        return None
+
+    def evaluate(self, problem: Problem, state: State, coming: Draws | None) -> tuple[float, Vector]:
+        """Full value and gradient at x; ``coming`` are the draws of the next epoch, if there may be one."""
+        return problem.value_and_gradient(state.x)
+
+    def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
+        """Keep the epoch's point or go back, now that value and gradient there are known."""
+        raise NotImplementedError
+
+    def drive(self, problem: Problem, state: State, report_epoch: Callable[[EpochReport], bool]) -> None:
+        """Run to the end; ``report_epoch`` says after every iteration whether to stop."""
+        raise NotImplementedError
+
+
+class OwnSolver(Solver):
+    """A user's object with `check`, `init` and `epoch`, and perhaps ``needs_reference``."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+        self._reference = bool(getattr(given, "needs_reference", True))  # a foreign object need not say
+        self.check, self.init, self.epoch = given.check, given.init, given.epoch  # type: ignore[method-assign]
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether every epoch begins with a full gradient."""
+        return self._reference
+
+
+def as_solver(given: Any) -> Solver:
+    """The solver itself, or a user's object as one; raises ValueError for anything else."""
+    if isinstance(given, Solver):
+        return given
+    if isinstance(given, type) or not {"check", "init", "epoch"} <= set(dir(given)):
+        raise ValueError(f"solver must be a solver such as trsvr.TRSVR(), got {given!r}")
+    return OwnSolver(given)
 
 
 class Access(NamedTuple):
@@ -208,32 +305,35 @@ class Access(NamedTuple):
 
     def pieces(self, indices: Indices, batch_size: int) -> Iterator[tuple[Access, Indices]]:
         """Whole batches of indices, each with the kernels over memory in which these rows lie."""
-        fetch = getattr(self.problem, "fetch", None)
-        if fetch is None:
+        if not self.problem.is_elsewhere:
             yield self, self.rows(indices)
             return
-        for here, numbers in fetch(indices, batch_size):
+        for here, numbers in self.problem.fetch(indices, batch_size):
             yield Access(here.kernels if is_record(self.kernels) else PlainKernels(here), here), numbers
 
 
-def access(problem: Any, *parts: object) -> Access:
+def access(problem: Problem, *parts: object) -> Access:
     """Compiled kernels, where the problem has them and every part can be compiled; plain ones otherwise."""
-    kernels = getattr(problem, "kernels", None)
-    if is_record(kernels) and all(map(is_record, parts)):
-        return Access(kernels, problem)
+    if is_record(problem.kernels) and all(map(is_record, parts)):
+        return Access(problem.kernels, problem)
     return Access(PlainKernels(problem), problem)
 
 
-def check_table(problem: FiniteSum, estimator: Any) -> None:
+def keeps_table(estimator: Any) -> bool:
+    """Whether an estimator, which may be a user's, keeps a gradient of every row."""
+    return hasattr(estimator, "fill")  # a user's estimator need not know of tables
+
+
+def check_table(problem: Problem, estimator: Any) -> None:
     """Refuse a table of gradients, one of every row, for rows that are elsewhere."""
-    if hasattr(estimator, "fill") and hasattr(problem, "fetch"):
+    if keeps_table(estimator) and problem.is_elsewhere:
         raise ValueError(
             f"gradient {type(estimator).__name__} keeps a table of all rows in this process, and the rows of "
             f"{type(problem).__name__} are elsewhere; SVRG, SARAH and TRSVR need no table"
         )
 
 
-def check_batch(problem: FiniteSum, batch_size: Any) -> None:
+def check_batch(problem: Problem, batch_size: Any) -> None:
     """Refuse a batch larger than the problem."""
     _check.whole("batch_size", batch_size, at_most=problem.n_samples)
 
@@ -244,7 +344,7 @@ def _fill(kernels: Any, estimator: Any, memory: Any, x: Vector) -> None:
 
 def warm_up_table(kernels: Any, estimator: Any, state: State) -> None:
     """Compile that pass, on no rows."""
-    if hasattr(estimator, "fill") and is_record(kernels) and is_record(estimator):
+    if keeps_table(estimator) and is_record(kernels) and is_record(estimator):
         no_rows = kernels._replace(labels=kernels.labels[:0])
         compiled_for(_fill, no_rows, estimator)(no_rows, estimator, state.memory, state.x)
         state.memory.filled[0] = 0.0
@@ -252,7 +352,7 @@ def warm_up_table(kernels: Any, estimator: Any, state: State) -> None:
 
 def fill_table(kernels: Any, estimator: Any, state: State) -> bool:
     """The counted pass that a table of gradients begins with; returns whether it was due."""
-    if not hasattr(estimator, "fill") or state.memory.filled[0]:
+    if not keeps_table(estimator) or state.memory.filled[0]:
         return False
     compiled_for(_fill, kernels, estimator)(kernels, estimator, state.memory, state.x)
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,12 +18,13 @@ from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, record
 from trsvr._vectors import add_scaled
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.base import Problem
 from trsvr.solvers import lazy
 from trsvr.solvers.base import (
     Access,
     EpochReport,
     EpochRows,
+    Solver,
     State,
     access,
     check_batch,
@@ -65,7 +66,7 @@ def descent_steps(
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(Solver):
     """What the three methods have in common."""
 
     step: float | str = "auto"
@@ -86,27 +87,28 @@ class Descent:
         """Whether every epoch begins with a full gradient."""
         return bool(self.estimator.needs_reference)
 
-    def steps_per_epoch(self, problem: FiniteSum) -> int:
+    def steps_per_epoch(self, problem: Problem) -> int:
         """⌈N/b⌉, unless the method has an inner loop of its own length."""
         return math.ceil(problem.n_samples / self.batch_size)
 
-    def draws(self, problem: FiniteSum) -> tuple[int, int]:
+    def draws(self, problem: Problem) -> tuple[int, int]:
         """Batch size and number of batches of an epoch."""
         return self.batch_size, self.steps_per_epoch(problem)
 
-    def check(self, problem: FiniteSum) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
         check_batch(problem, self.batch_size)
         check_table(problem, self.estimator)
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
-        """State before the first epoch; an automatic step is fixed here."""
-        if self.step == "auto":
-            from trsvr.theory import recommended_step  # only the automatic step needs the theory
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """The same method with the step that theory recommends, where none was given."""
+        if self.step != "auto":
+            return self
+        return replace(self, step=recommended_step(problem, self.name, batch_size=self.batch_size, x=x))
 
-            step = recommended_step(problem, self.name, batch_size=self.batch_size, x=x)
-        else:
-            step = float(self.step)
+    def init(self, problem: Problem, x: Vector) -> State:
+        """State before the first epoch."""
+        step = float(self.step)
         reached = access(problem)
         margins = np.zeros(reached.kernels.room(self.batch_size))
         work: Any = DescentWork(margins, np.zeros(x.size))
@@ -126,7 +128,7 @@ class Descent:
             run = compiled_for(type(self).sparse_steps, kernels)
             run(kernels, state.memory, state.x, indices, self.batch_size, step, *state.work)
 
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
         """One epoch."""
         reached = access(problem)
         report = EpochReport(alpha=state.scalars["step"], batch_size=self.batch_size)
@@ -160,7 +162,7 @@ class InnerLoopDescent(Descent):
         if self.inner_steps != "auto":
             _check.whole("inner_steps", self.inner_steps)
 
-    def steps_per_epoch(self, problem: FiniteSum) -> int:
+    def steps_per_epoch(self, problem: Problem) -> int:
         """The number S."""
         if self.inner_steps == "auto":
             return math.ceil(self.rounds * problem.n_samples / self.batch_size)

@@ -19,8 +19,8 @@ import numpy as np
 from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr.parts.gradients import NoMemory
-from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import EpochReport, EpochRows, State
+from trsvr.problems.base import Problem
+from trsvr.solvers.base import EpochReport, Solver, State
 
 
 @dataclass
@@ -47,7 +47,7 @@ class _History:
             )
         return self.values[number], self.gradients[number]
 
-    def record(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         if self.start is None:
             return {"iterations": 0}
         size = sum(gradient.nbytes for gradient in self.gradients)
@@ -60,13 +60,13 @@ class _History:
             "iterations": self.iterations,
         }
 
-    def restore(self, record: dict[str, Any]) -> None:
-        self.iterations = int(record["iterations"])
-        if "start" in record:
-            self.start = record["start"]
-            self.points = [bytes(mark) for mark in record["points"]]
-            self.values = record["values"].tolist()
-            self.gradients = list(record["gradients"])
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        self.iterations = int(snapshot["iterations"])
+        if "start" in snapshot:
+            self.start = snapshot["start"]
+            self.points = [bytes(mark) for mark in snapshot["points"]]
+            self.values = snapshot["values"].tolist()
+            self.gradients = list(snapshot["gradients"])
             if not len(self.points) == len(self.values) == len(self.gradients):
                 raise ValueError("the evaluations of L-BFGS are not complete")
 
@@ -79,7 +79,7 @@ def _mark(x: Vector) -> bytes:
 
 
 @dataclass(frozen=True)
-class LBFGS:
+class LBFGS(Solver):
     """Limited-memory quasi-Newton method of SciPy.
 
     Parameters
@@ -93,30 +93,26 @@ class LBFGS:
     memory: int = 10
     max_line_search: int = 50
 
-    needs_reference = True
+    drives = True
 
     def __post_init__(self) -> None:
         _check.whole("memory", self.memory)
         _check.whole("max_line_search", self.max_line_search)
 
-    def check(self, problem: FiniteSum) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
-        if not getattr(problem, "has_value", True):
+        if problem.has_value is False:
             raise ValueError("solver LBFGS searches along lines by values: give the FunctionProblem a value function")
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
+    def init(self, problem: Problem, x: Vector) -> State:
         """State before the first iteration."""
-        return State(x=x, memory=NoMemory(), work=_History())
+        return State(x=x, memory=NoMemory(), own=_History())
 
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
-        """Not used: SciPy has its own loop, see `drive`."""
-        raise RuntimeError("LBFGS is driven by SciPy")
-
-    def drive(self, problem: FiniteSum, state: State, report_epoch: Callable[[EpochReport], bool]) -> None:
+    def drive(self, problem: Problem, state: State, report_epoch: Callable[[EpochReport], bool]) -> None:
         """Run to the end; ``report_epoch`` says after every iteration whether to stop."""
         import scipy.optimize  # takes longer to import than the rest of this package
 
-        history: _History = state.work
+        history: Any = state.own
         replayed = len(history.points)
         evaluations = total = iterations = 0
         stopped_by_user: StopIteration | None = None
@@ -133,7 +129,7 @@ class LBFGS:
             else:
                 with np.errstate(**users):
                     value, gradient = (state.value, state.gradient) if total == 0 else problem.value_and_gradient(x)
-                if state.kept:
+                if state.checkpointed:
                     history.add(x, value, gradient)
             total += 1
             known.update(x=x.copy(), value=value, gradient=gradient)
@@ -161,7 +157,7 @@ class LBFGS:
                 raise StopIteration
 
         start = state.x.copy() if history.start is None else history.start
-        if state.kept:
+        if state.checkpointed:
             history.start = start
         evaluate(start)
         evaluations = 0  # the value and gradient at the start are the loop's

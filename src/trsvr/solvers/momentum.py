@@ -11,7 +11,7 @@ from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, record
 from trsvr.parts.schedules import SCHEDULES
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.base import Problem
 from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access
 
 # What users of deep-learning libraries know as an ordinary batch.
@@ -36,26 +36,26 @@ def checked_schedule(schedule: Any) -> Any:
     """A schedule from its name or as it is."""
     if isinstance(schedule, str):
         return SCHEDULES[_check.one_of("schedule", schedule, SCHEDULES)]()
-    if isinstance(schedule, type) or not hasattr(schedule, "factor"):
+    if isinstance(schedule, type) or "factor" not in dir(schedule):
         raise ValueError(
             f"schedule must be one of {', '.join(map(repr, SCHEDULES))} or have factor(epochs), got {schedule!r}"
         )
-    return record(type(schedule)) and schedule if hasattr(schedule, "_fields") else schedule
+    return record(type(schedule)) and schedule if isinstance(schedule, tuple) else schedule
 
 
-def rows_per_step(solver: Any, problem: FiniteSum) -> int:
+def rows_per_step(solver: Any, problem: Problem) -> int:
     """The number b."""
     return min(_AUTO_BATCH, problem.n_samples) if solver.batch_size == "auto" else int(solver.batch_size)
 
 
-def draws(solver: Any, problem: FiniteSum) -> tuple[int, int]:
+def draws(solver: Any, problem: Problem) -> tuple[int, int]:
     """Batch size and number of batches of an epoch."""
     b = rows_per_step(solver, problem)
     return b, math.ceil(problem.n_samples / b)
 
 
 def run_epoch(
-    solver: Any, steps: Any, settings: tuple[Any, ...], problem: FiniteSum, state: State, rows: EpochRows | None
+    solver: Any, steps: Any, settings: tuple[Any, ...], problem: Problem, state: State, rows: EpochRows | None
 ) -> EpochReport:
     """⌈N/b⌉ steps of the compiled function ``steps``; none, to compile it, without rows."""
     parts = [setting for setting in settings if not isinstance(setting, float)]
@@ -78,7 +78,7 @@ def run_epoch(
     return EpochReport(steps=done, gradient_evaluations=done * b, batch_size=b, inner_steps=done)
 
 
-def new_state(solver: Any, problem: FiniteSum, x: Vector, with_square: bool) -> State:
+def new_state(solver: Any, problem: Problem, x: Vector, with_square: bool) -> State:
     """State before the first epoch."""
     room = access(problem).kernels.room(rows_per_step(solver, problem))
     return State(x=x, memory=Moments.of_size(x.size, with_square), work=(np.zeros(room), np.zeros(x.size)))

@@ -12,6 +12,7 @@ An epoch is ⌈N/b⌉ steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,15 +22,15 @@ from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity, NoCu
 from trsvr.parts.gradients import PlainGradient
 from trsvr.parts.radius import TRishRadius
 from trsvr.parts.subproblems import SteihaugCG
-from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import EpochReport, EpochRows, State
+from trsvr.problems.base import Problem
+from trsvr.solvers.base import Solver
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"estimated": EstimatedHessian, "exact": ExactHessian, "identity": Identity, "none": NoCurvature}
 
 
 @dataclass(frozen=True)
-class TRish:
+class TRish(Solver):
     """Trust-region-ish method.
 
     Parameters
@@ -76,18 +77,15 @@ class TRish:
             inner_steps="auto",
         )
 
-    def draws(self, problem: FiniteSum) -> tuple[int, int] | None:
-        """Batch size and number of batches of an epoch."""
-        return self.method.draws(problem)
+    @property
+    def estimates_curvature(self) -> bool:
+        """Whether it takes differences of gradients for products with the Hessian."""
+        return self.method.estimates_curvature
 
-    def check(self, problem: FiniteSum) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
         self.method.check(problem)
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
-        """State before the first epoch."""
-        return self.method.init(problem, x)
-
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
-        """⌈N/b⌉ steps."""
-        return self.method.epoch(problem, state, rows)
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """The parts."""
+        return self.method

@@ -25,9 +25,9 @@ from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity
 from trsvr.parts.gradients import PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius
 from trsvr.parts.subproblems import SteihaugCG
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.base import Problem
 from trsvr.solvers.adaptive import NORMS, AdaptiveTRSVR
-from trsvr.solvers.base import EpochReport, EpochRows, State
+from trsvr.solvers.base import Solver
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"auto": EstimatedHessian, "identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
@@ -36,7 +36,7 @@ _GRADIENTS = {"svrg": SVRGGradient, "sarah": SARAHGradient, "saga": SAGAGradient
 
 
 @dataclass(frozen=True)
-class TRSVR:
+class TRSVR(Solver):
     """Trust-region method with stochastic variance reduction.
 
     Parameters
@@ -109,38 +109,19 @@ class TRSVR:
         """Whether every epoch begins with a full gradient."""
         return self.method.needs_reference
 
-    def draws(self, problem: FiniteSum) -> tuple[int, int] | None:
-        """Batch size and number of batches of an epoch; the adaptive mode draws otherwise."""
-        return None if isinstance(self.method, AdaptiveTRSVR) else self.method.draws(problem)
+    @property
+    def estimates_curvature(self) -> bool:
+        """Whether it takes differences of gradients for products with the Hessian."""
+        return self.method.estimates_curvature
 
-    def check(self, problem: FiniteSum) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
         self.method.check(problem)
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
-        """State before the first epoch; without a number, the paper's algorithm takes the α that SVRG would."""
-        if self.is_adaptive or self.alpha != "auto":
-            return self.method.init(problem, x)
-        from trsvr.theory import recommended_step  # only this case needs the theory
-
-        method = self._with(1.0)
-        alpha = recommended_step(problem, "svrg", batch_size=method.rows_per_step(problem), x=x)
-        state = method.init(problem, x)
-        state.scalars["alpha"] = alpha
-        return state
-
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
-        """One outer iteration."""
-        if self.is_adaptive or self.alpha != "auto":
-            return self.method.epoch(problem, state, rows)
-        return self._with(state.scalars["alpha"]).epoch(problem, state, rows)
-
-    @property
-    def evaluate(self) -> Callable[[FiniteSum, State], tuple[float, Vector]] | None:
-        """How the adaptive mode evaluates: keeping what the curvature needs."""
-        return getattr(self.method, "evaluate", None)
-
-    @property
-    def judge(self) -> Callable[[State, EpochReport], None] | None:
-        """The acceptance test of the adaptive mode."""
-        return self.method.judge
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """The adaptive mode, or the parts; without a number, the paper's algorithm takes the α that SVRG would."""
+        method = self.method
+        if isinstance(method, AdaptiveTRSVR) or self.alpha != "auto":
+            return method
+        rows = method.rows_per_step(problem)
+        return self._with(recommended_step(problem, "svrg", batch_size=rows, x=x))

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr import _check
-from trsvr._arrays import ROOT_EPSILON, Vector
+from trsvr._arrays import Vector
 from trsvr._vectors import dot
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.radius import RatioTest
-from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
-from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import EpochReport, EpochRows, State
+from trsvr.parts.subproblems import CGWork, SteihaugCG
+from trsvr.problems.base import Problem, gradient_difference
+from trsvr.problems.steps import Exit
+from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
 
 _HESSIANS = ("exact", "estimated")
 # Below this relative size of the predicted decrease the values' last digits decide, and the model is believed instead.
@@ -43,13 +44,22 @@ class FullHessian(NamedTuple):
         if self.exact:
             out[:] = self.problem.hessian_product(self.x, None, v)
         else:
-            h = ROOT_EPSILON * (1.0 + float(np.linalg.norm(self.x))) / math.sqrt(squared_norm)
-            out[:] = (self.problem.value_and_gradient(self.x + h * v)[1] - self.gradient) / h
+            out[:] = gradient_difference(self.problem, self.x, self.gradient, v, math.sqrt(squared_norm))
         return dot(v, out)
 
 
+class _Proposal(NamedTuple):
+    """A step: where it began, f and ∇f there, what the model predicts, and whether it ended on the boundary."""
+
+    x: Vector
+    value: float
+    gradient: Vector
+    predicted: float
+    on_boundary: bool
+
+
 @dataclass(frozen=True)
-class TrustRegion:
+class TrustRegion(Solver):
     """Trust-region Newton-CG on all rows.
 
     Parameters
@@ -70,7 +80,7 @@ class TrustRegion:
     hessian: str = "exact"
     max_cg: int = 500
 
-    needs_reference = True
+    judges = True
 
     def __post_init__(self) -> None:
         _check.positive("initial_radius", self.initial_radius)
@@ -81,45 +91,51 @@ class TrustRegion:
         _check.one_of("hessian", self.hessian, _HESSIANS)
         _check.whole("max_cg", self.max_cg)
 
+    @property
+    def estimates_curvature(self) -> bool:
+        """Whether it takes differences of gradients for products with the Hessian."""
+        return self.hessian == "estimated"
+
     @cached_property
     def test(self) -> RatioTest:
         """The radius rule."""
         return RatioTest(float(self.initial_radius), float(self.max_radius), float(self.eta))
 
-    def check(self, problem: FiniteSum) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
-        if not getattr(problem, "has_value", True):
+        if problem.has_value is False:
             raise ValueError("solver TrustRegion compares function values: give the FunctionProblem a value function")
-        if self.hessian == "exact" and not hasattr(problem, "hessian_product"):
+        if self.hessian == "exact" and not problem.has_products:
             raise ValueError(
                 f"hessian 'exact' needs a problem with hessian_product, which {type(problem).__name__} has not; "
                 "'estimated' works without"
             )
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
+    def init(self, problem: Problem, x: Vector) -> State:
         """State before the first iteration."""
-        if self.hessian == "exact" and hasattr(problem, "warm_up"):
+        if self.hessian == "exact":
             problem.warm_up(products=True)  # compiles before the clock starts
         return State(
             x=x,
             memory=NoMemory(),
-            scalars={"radius": float(self.initial_radius), "at_floor": 0.0},
-            work=(CGWork.of_size(x.size), {}),
+            scalars={"radius": float(self.initial_radius)},
+            work=CGWork.of_size(x.size),
+            progress=Progress(),
         )
 
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
         """Propose a step; `judge` sees what it was worth."""
-        work, before = state.work
+        work: CGWork = state.work
         radius = state.scalars["radius"]
         hessian = FullHessian(problem, state.x, state.gradient, self.hessian == "exact")
         norm = math.sqrt(dot(state.gradient, state.gradient))
         reason, products = SteihaugCG(self.max_cg).solve(hessian, state.gradient, norm, radius, work)
-        before.update(
-            x=state.x.copy(),
-            value=state.value,
-            gradient=state.gradient,
-            predicted=-0.5 * (dot(work.step, state.gradient) + dot(work.step, work.residual)),
-            on_boundary=reason in (Exit.BOUNDARY, Exit.NEGATIVE_CURVATURE),
+        before = _Proposal(
+            state.x.copy(),
+            state.value,
+            state.gradient,
+            -0.5 * (dot(work.step, state.gradient) + dot(work.step, work.residual)),
+            reason in (Exit.BOUNDARY, Exit.NEGATIVE_CURVATURE),
         )
         state.x += work.step
         return EpochReport(
@@ -129,28 +145,29 @@ class TrustRegion:
             batch_size=problem.n_samples,
             inner_steps=1,
             radius=radius,
-            boundary_fraction=float(before["on_boundary"]),
+            boundary_fraction=float(before.on_boundary),
             cg_iterations=products,
             negative_curvature=int(reason == Exit.NEGATIVE_CURVATURE),
+            outcome=before,
         )
 
-    def judge(self, state: State, report: EpochReport) -> None:
+    def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Accept or refuse the step, now that value and gradient at the trial point are known."""
-        _, before = state.work
-        actual, predicted = before["value"] - state.value, before["predicted"]
-        if predicted <= _ROUNDING * abs(before["value"]) and abs(actual) <= 4 * _ROUNDING * abs(before["value"]):
+        before: _Proposal = report.outcome
+        at_floor = False
+        actual, predicted, rounding = before.value - state.value, before.predicted, _ROUNDING * abs(before.value)
+        if predicted <= rounding and abs(actual) <= 4 * rounding:
             ratio = 1.0
             # Values no longer tell the points apart. Gradients may; when they do not fall either, this is the end.
-            if dot(state.gradient, state.gradient) >= 0.25 * dot(before["gradient"], before["gradient"]):
-                state.scalars["at_floor"] = 1.0
+            at_floor = bool(dot(state.gradient, state.gradient) >= 0.25 * dot(before.gradient, before.gradient))
         else:
             ratio = actual / predicted if predicted > 0.0 else -math.inf
-        state.scalars["radius"] = self.test.next_radius(state.scalars["radius"], ratio, before["on_boundary"])
+        state.scalars["radius"] = self.test.next_radius(state.scalars["radius"], ratio, before.on_boundary)
         if not self.test.accepts(ratio):
-            state.x[:] = before["x"]
-            state.value, state.gradient = before["value"], before["gradient"]
+            state.x[:] = before.x
+            state.value, state.gradient = before.value, before.gradient
             report.rejected = 1
             smallest = np.finfo(float).eps * (1.0 + float(np.abs(state.x).max(initial=0.0)))
-            # A model that foretells a rise is none: with estimated products conjugate gradients can go that far astray.
-            if abs(predicted) <= _ROUNDING * abs(before["value"]) or state.scalars["radius"] <= smallest:
-                state.scalars["at_floor"] = 1.0
+            # A model that predicts a rise is none: with estimated products conjugate gradients can go that far astray.
+            at_floor = at_floor or bool(abs(predicted) <= rounding or state.scalars["radius"] <= smallest)
+        return Progress(at_floor=at_floor)

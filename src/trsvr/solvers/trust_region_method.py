@@ -28,12 +28,14 @@ from trsvr._vectors import add_scaled, dot
 from trsvr.parts.curvature import BatchHessian, EstimatedHessian, ExactHessian
 from trsvr.parts.gradients import FullGradient, SVRGGradient
 from trsvr.parts.radius import GradientRadius, RatioTest
-from trsvr.parts.subproblems import CGWork, Exit, SteihaugCG
-from trsvr.problems.protocol import FiniteSum
+from trsvr.parts.subproblems import CGWork, SteihaugCG
+from trsvr.problems.base import Problem
+from trsvr.problems.steps import Exit
 from trsvr.solvers.base import (
     Access,
     EpochReport,
     EpochRows,
+    Solver,
     State,
     access,
     check_batch,
@@ -95,7 +97,7 @@ def inner_loop(
 
 
 @dataclass(frozen=True)
-class TrustRegionMethod:
+class TrustRegionMethod(Solver):
     """Gradient estimator × curvature × radius rule × subproblem solver.
 
     Parameters
@@ -133,10 +135,10 @@ class TrustRegionMethod:
             ("radius", self.radius, "accepts" if isinstance(self.radius, RatioTest) else "radius_for"),
             ("subproblem", self.subproblem, "solve"),
         ):
-            if isinstance(part, type) or not hasattr(part, member):
+            if isinstance(part, type) or member not in dir(part):
                 raise ValueError(f"{name} must be a part with a method {member!r}, got {part!r}")
-        if hasattr(self.radius, "alpha"):
-            _check.positive("alpha", self.radius.alpha)
+        if not math.isnan(self.alpha):
+            _check.positive("alpha", self.alpha)
         if isinstance(self.subproblem, SteihaugCG):
             _check.whole("max_iterations", self.subproblem.max_iterations)
         if isinstance(self.radius, RatioTest) != isinstance(self.gradient, FullGradient):
@@ -159,13 +161,23 @@ class TrustRegionMethod:
             )
         return TrustRegion(*self.radius, hessian=kinds[type(self.curvature)], max_cg=self.subproblem.max_iterations)
 
-    def steps_per_epoch(self, problem: FiniteSum) -> int:
+    @property
+    def alpha(self) -> float:
+        """The radius rule's α; not a number where it has none."""
+        return getattr(self.radius, "alpha", math.nan)  # a user's rule need not have one
+
+    @property
+    def estimates_curvature(self) -> bool:
+        """Whether it takes differences of gradients for products with the Hessian."""
+        return isinstance(self.curvature, EstimatedHessian)
+
+    def steps_per_epoch(self, problem: Problem) -> int:
         """S."""
         if self.inner_steps == "auto":
             return math.ceil(problem.n_samples / self.rows_per_step(problem))
         return int(self.inner_steps)
 
-    def rows_per_step(self, problem: FiniteSum) -> int:
+    def rows_per_step(self, problem: Problem) -> int:
         """The number b."""
         return min(_AUTO_BATCH, problem.n_samples) if self.batch_size == "auto" else int(self.batch_size)
 
@@ -179,23 +191,26 @@ class TrustRegionMethod:
         """The four parts as one record."""
         return Parts(self.gradient, self.curvature, self.radius, self.subproblem)
 
-    def check(self, problem: FiniteSum) -> None:
+    def check(self, problem: Problem) -> None:
         """Raise ValueError if the problem lacks something that a part needs."""
         if self.classic is not None:
             self.classic.check(problem)
             return
         check_batch(problem, self.rows_per_step(problem))
         check_table(problem, self.gradient)
-        if getattr(self.curvature, "needs_hessian_product", False) and not hasattr(problem, "hessian_product"):
+        # A curvature of the user's need not say whether it needs products.
+        if getattr(self.curvature, "needs_hessian_product", False) and not problem.has_products:
             raise ValueError(
                 f"curvature {type(self.curvature).__name__} needs a problem with hessian_product, which "
                 f"{type(problem).__name__} has not; EstimatedHessian works without"
             )
 
-    def init(self, problem: FiniteSum, x: Vector) -> State:
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """The classic method, if that is what the parts make."""
+        return self if self.classic is None else self.classic
+
+    def init(self, problem: Problem, x: Vector) -> State:
         """State before the first epoch."""
-        if self.classic is not None:
-            return self.classic.init(problem, x)
         reached = access(problem, *self.parts)
         work = StepWork.of_size(x.size, reached.kernels.room(self.rows_per_step(problem)))
         state = State(x=x, memory=reached.memory(self.gradient), work=work)
@@ -203,18 +218,16 @@ class TrustRegionMethod:
         warm_up_table(reached.kernels, self.gradient, state)
         return state
 
-    def draws(self, problem: FiniteSum) -> tuple[int, int] | None:
+    def draws(self, problem: Problem) -> tuple[int, int] | None:
         """Batch size and number of batches of an epoch."""
-        return None if self.classic is not None else (self.rows_per_step(problem), self.steps_per_epoch(problem))
+        return self.rows_per_step(problem), self.steps_per_epoch(problem)
 
     def _run(self, reached: Access, state: State, indices: Indices, batch_size: int) -> None:
         run = compiled_for(inner_loop, reached.kernels, *self.parts)
         run(reached.kernels, self.parts, state.memory, state.x, indices, batch_size, state.work)
 
-    def epoch(self, problem: FiniteSum, state: State, rows: EpochRows) -> EpochReport:
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
         """One outer iteration."""
-        if self.classic is not None:
-            return self.classic.epoch(problem, state, rows)
         reached = access(problem, *self.parts)
         tally = state.work.tally
         tally[:] = 0.0
@@ -230,11 +243,6 @@ class TrustRegionMethod:
         report.gradient_evaluations += problem.n_samples if filled else 0
         return report
 
-    @property
-    def judge(self) -> Callable[[State, EpochReport], None] | None:
-        """The acceptance test of the classic method; all others take every step."""
-        return None if self.classic is None else self.classic.judge
-
     def _report(self, steps: int, batch_size: int, tally: Vector) -> EpochReport:
         iterations, boundary, negative, radii = tally
         per_product = self.curvature.rows_per_product(batch_size)
@@ -243,7 +251,7 @@ class TrustRegionMethod:
             steps=steps,
             gradient_evaluations=steps * self.gradient.evaluations(batch_size) + products * per_product,
             hessian_products=products,
-            alpha=getattr(self.radius, "alpha", math.nan),
+            alpha=self.alpha,
             batch_size=batch_size,
             inner_steps=steps,
             radius=radii / max(steps, 1),

@@ -27,9 +27,10 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._arrays import ROOT_EPSILON, Vector
+from trsvr._arrays import Vector
 from trsvr._vectors import dot
-from trsvr.problems.linear import LinearModel
+from trsvr.problems.base import as_problem
+from trsvr.problems.base import hessian_at as problem_hessian_at
 from trsvr.problems.losses import Squared, curvature_bound
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 
@@ -274,19 +275,9 @@ def constants(problem: Any, *, radius: float | None = None) -> Constants:
 
 def hessian_at(problem: Any, x: Vector) -> Callable[[Vector], Vector]:
     """Products with ∇²f(x), analytic where the problem has them, differences of full gradients otherwise."""
-    if hasattr(problem, "hessian_product"):
-        return lambda v: np.asarray(problem.hessian_product(x, None, v), dtype=np.float64)
-    here = problem.value_and_gradient(x)[1]
-    scale = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
-
-    def difference(v: Vector) -> Vector:
-        length = float(np.linalg.norm(v))
-        if length == 0.0:
-            return np.zeros_like(v)
-        h = scale / length
-        return np.asarray((problem.value_and_gradient(x + h * v)[1] - here) / h, dtype=np.float64)
-
-    return difference
+    known = as_problem(problem)
+    here = x if known.has_products else known.value_and_gradient(x)[1]
+    return problem_hessian_at(known, x, here)
 
 
 # ------------------------------------------------------------------------------------------ what stands behind
@@ -294,7 +285,7 @@ def hessian_at(problem: Any, x: Vector) -> Callable[[Vector], Vector]:
 
 def _loss_bound(problem: Any) -> float:
     """The supremum of the loss's curvature, or an error that says what is missing."""
-    if not hasattr(problem, "largest_squared_row"):
+    if as_problem(problem).largest_squared_row is None:
         raise ValueError(
             f"problem must be a linear model (trsvr.problems.LinearModel): the components of {type(problem).__name__} "
             "are unknown functions, and so are their Lipschitz constants; give step sizes yourself, or look at "
@@ -355,16 +346,7 @@ def _with_squared_loss(problem: Any) -> Any:
 
     So products with XᵀX/N come from the compiled, threaded passes, for any kind of rows and without a copy of them.
     """
-    if hasattr(problem, "with_formulas"):
-        return problem.with_formulas(Squared(), L2(0.0))
-    if not isinstance(problem, LinearModel):
-        raise ValueError(f"problem must be a trsvr.problems.LinearModel, got {type(problem).__name__}")
-    kernels = problem.kernels
-    twin: Any = object.__new__(LinearModel)
-    twin.classes, twin._chosen = None, problem._chosen
-    n_rows, columns = kernels.labels.size, problem.n_features
-    twin._build(kernels.rows, n_rows, columns, kernels.labels, kernels.weights, Squared(), L2(0.0), problem.intercept)
-    return twin
+    return problem.with_formulas(Squared(), L2(0.0))
 
 
 def _largest_eigenvalue(product: Callable[[Vector], Vector], size: int, which: str) -> float:

@@ -32,6 +32,7 @@ import numpy as np
 
 from trsvr import _check
 from trsvr._arrays import Vector
+from trsvr.solvers.trsvr import TRSVR
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,6 @@ class Settings:
 
     def solver(self, hessian: str = "estimated") -> Any:
         """A `TRSVR` with these numbers; ``hessian`` is the curvature whose bound they were made from."""
-        from trsvr.solvers import TRSVR
-
         return TRSVR(alpha=self.alpha, batch_size=self.batch_size, inner_steps=self.inner_steps, hessian=hessian)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import trsvr
-from trsvr.parts import EstimatedHessian
+from trsvr.solvers.base import as_solver
 from trsvr.torch.problem import ModelProblem
 
 
@@ -51,8 +51,8 @@ def minimize(
         With the trace. The model's parameters are afterwards those of ``result.x``, the best point seen.
     """
     problem = ModelProblem(model, loss, dataset, hessian=hessian, weight_decay=weight_decay, rows_at_once=rows_at_once)
-    solver = trsvr.TRSVR() if solver is None else solver
-    if problem.dtype != torch.float64 and _estimates_curvature(solver):
+    solver = trsvr.TRSVR() if solver is None else as_solver(solver)
+    if problem.dtype != torch.float64 and solver.estimates_curvature:
         raise ValueError(
             "solver estimates curvature by differences of gradients, which needs a float64 model, got "
             f"{problem.dtype}: use model.double(), or hessian='exact' in the solver"
@@ -67,11 +67,3 @@ def minimize(
         problem.load(best)
         problem.release()
     return result
-
-
-def _estimates_curvature(solver: Any) -> bool:
-    if getattr(solver, "is_adaptive", False):
-        return False
-    method = getattr(solver, "method", solver)
-    curvature = getattr(method, "curvature", None)
-    return isinstance(curvature, EstimatedHessian) or getattr(solver, "hessian", None) == "estimated"

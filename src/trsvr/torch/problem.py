@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset, default_collate
 
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
+from trsvr.problems.base import Problem
 from trsvr.torch.closures import call
 from trsvr.torch.parameters import Flat, refuse_unsuitable
 from trsvr.torch.products import Product, gauss_newton_product, hessian_product
@@ -19,7 +20,7 @@ from trsvr.torch.products import Product, gauss_newton_product, hessian_product
 _PRODUCTS = {"exact": hessian_product, "gauss-newton": gauss_newton_product}
 
 
-class ModelProblem:
+class ModelProblem(Problem):
     """f(x) = (1/N) Σ loss(model_x(input_i), target_i) + (λ/2)‖x‖², x the trainable parameters of the model.
 
     Parameters
@@ -43,8 +44,6 @@ class ModelProblem:
     Evaluations write to the model's parameters. The value of `trsvr.minimize` on such a problem is x; `load` puts it
     into the model.
     """
-
-    has_value = True
 
     def __init__(
         self,
@@ -77,12 +76,12 @@ class ModelProblem:
         self._refuse_what_is_no_mean()
 
     @property
-    def n_samples(self) -> int:
+    def n_samples(self) -> int:  # type: ignore[override]  # read, never set
         """N."""
         return len(self._chosen)
 
     @property
-    def n_parameters(self) -> int:
+    def n_parameters(self) -> int:  # type: ignore[override]
         """Length of x."""
         return sum(self._flat.sizes)
 

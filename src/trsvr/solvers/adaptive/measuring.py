@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trsvr._arrays import ROOT_EPSILON, Vector
+from trsvr._arrays import Matrix, Vector
+from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.parts.norms import (
     BlockNorm,
@@ -20,174 +21,163 @@ from trsvr.parts.norms import (
     largest_curvatures,
     stiffness,
 )
-from trsvr.problems.curvature import CurvatureView
-from trsvr.problems.linear import LinearModel
-from trsvr.problems.output_curvature import OutputView
-from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.adaptive.costs import directions_pay, is_elsewhere, shape
-from trsvr.solvers.adaptive.work import FIRST_CAUTION, PAIRS, POOR, Draws, Work, is_graded
+from trsvr.problems.base import Problem
+from trsvr.problems.views import Coming, Prices, Raising
+from trsvr.solvers.adaptive.rules import Rules
+from trsvr.solvers.adaptive.state import AdaptiveState, Measured
 from trsvr.solvers.base import EpochReport, State
 
-# With several outputs a new P costs about so many Hessian products: one that needs fewer is kept.
-_PRODUCTS_PER_BLOCKS = 8
-# Where conjugate gradients need more products than the first of these, the largest curvatures are sought: so many of
-# them, on a part of the rows, but not on fewer than some for each.
-_MANY_PRODUCTS = 25
-_RANK = 50
-_ROWS_OF_A_SKETCH = 10
-_ROWS_PER_RANK = 4
-# A sample of P is kept while outer iterations leave less than this part of ½‖g‖²_{P⁻¹}.
-_HELPFUL = 0.03
-# Curvatures that have changed by less than this part in all are the same.
-_MOVED = 0.1
-# Raised curvatures are given up when the true ones are this part of them; where they can be raised more and less, when
-# hardly anything is left of it.
-_TRUSTED = 0.5
-_CONVINCED = 0.99
+NORMS = ("auto", "dense", "diagonal", "identity")
 
 
-def measure(problem: FiniteSum, state: State, report: EpochReport, random: Draws, kind: str) -> None:
-    """P, of that kind, and H at the reference."""
-    work: Work = state.work
-    view = work.here
-    if kind == "identity":
-        work.norm = IdentityNorm() if is_elsewhere(problem) else _with_pairs(IdentityNorm(), work)
-        work.model, work.exact = _full_product(problem, state), True
-        work.convexity = None if view is None else float(view.penalty_curvatures(state.x).min())
-        report.curvature_rows = problem.n_samples
-        return
-    penalty = view.penalty_curvatures(state.x)
-    if (penalty < 0.0).any():
-        state.scalars["nonconvex"] = 1.0
-    if work.cautious and _raise_curvatures(state) and work.kept:
-        work.cautious = False  # the raised curvatures are hardly more than the true ones: back among ordinary rows
-        view.evaluate(state.x)
-        report.gradient_evaluations += problem.n_samples
-    weight = view.total_weight()
-    moved = abs(weight - work.total_weight) / weight if weight > 0.0 else 0.0
-    work.total_weight = weight
-    moved = math.inf if math.isnan(moved) or not work.kept else moved
-    if work.cautious and moved <= _MOVED and _is_held_back(state):
-        work.by_degrees, work.caution = True, FIRST_CAUTION
-    if kind == "diagonal":
-        anew = work.losses is None or moved > _MOVED
-        if anew:
-            work.losses = view.diagonal()
-            report.gradient_evaluations += problem.n_samples
-        report.curvature_rows = problem.n_samples
-        work.norm = DiagonalNorm(work.losses + stiffness(penalty))
-        if hasattr(view, "sketch") and directions_pay(problem, _RANK):
-            _sketch(problem, state, report, random, anew)
-        if work.values is not None:
-            work.norm = NystromNorm(work.norm.diagonal, work.values, work.vectors)
-        elif directions_pay(problem, PAIRS) and not is_elsewhere(problem):
-            work.norm = _with_pairs(work.norm, work)
-        work.exact = True
-    else:
-        _sample(problem, state, report, random, moved)
-        several = work.losses.ndim == 3
-        work.norm = (BlockNorm if several else DenseNorm)(work.losses, penalty)
+def kind_of_norm(asked_for: str, prices: Prices, n: int, d: int, rules: Rules) -> str:
+    """The norm that was asked for, or the one that pays."""
+    if asked_for != "auto":
+        return asked_for
+    matrix = first_rows(n, d, rules) * prices.matrix_row + prices.factor
+    if d <= rules.widest_matrix and matrix <= rules.products_per_matrix:
+        return "dense"
+    return "diagonal" if prices.diagonal < math.inf else "identity"
+
+
+def first_rows(n: int, d: int, rules: Rules) -> int:
+    """Rows of the first curvature sample; if it would be much of the data, all of them."""
+    fewest, most = rules.rows_per_column * d, rules.most_rows_per_column * d
+    rows = int(min(max(rules.rows_per_pass * n / d, fewest), most))
+    return rows if rows < rules.nearly_all_rows * n else n
+
+
+def directions_pay(prices: Prices, count: int) -> bool:
+    """Whether so many directions in the norm cost little beside a Hessian product."""
+    return count * prices.direction <= 1.0
+
+
+class Measuring:
+    """One outer iteration's look at the curvature."""
+
+    def __init__(self, problem: Problem, state: State, own: AdaptiveState, rules: Rules) -> None:
+        self.problem, self.state, self.own, self.rules = problem, state, own, rules
+        self.view = own.here
+        self.prices = own.here.prices()
+
+    def measure(self, report: EpochReport, draws: Draws) -> Measured:
+        """P, of that kind, and H at the reference."""
+        penalty = self.view.penalty_curvatures(self.state.x)
+        if self.own.kind == "identity":
+            report.curvature_rows = self.problem.n_samples
+            self.own.norm.exact = True
+            known = self.prices.diagonal < math.inf
+            return Measured(self._with_pairs(None), penalty, convexity=float(penalty.min()) if known else None)
+        self.own.nonconvex = self.own.nonconvex or bool((penalty < 0.0).any())
+        moved = self._moved(report)
+        if self.own.kind == "diagonal":
+            norm = self._diagonal(penalty, moved, report, draws)
+        else:
+            norm = self._matrix(penalty, moved, report, draws)
+        if self.view.n_outputs > 1:
+            norm = ShiftNorm(norm, penalty, self.view.n_outputs)
+        return Measured(norm, penalty, None if self.own.norm.exact else norm.product)
+
+    def _moved(self, report: EpochReport) -> float:
+        """By which part the curvatures have changed, after they are raised as far as caution asks for."""
+        view, caution, norm, rules = self.view, self.own.caution, self.own.norm, self.rules
+        if caution.raised and self._raise_curvatures() and self.own.radius.accepted:
+            caution.raised = False  # the raised curvatures are hardly more than the true ones: back among ordinary rows
+            view.evaluate(self.state.x, Coming())
+            report.gradient_evaluations += self.problem.n_samples
+        weight = view.total_weight()
+        moved = abs(weight - norm.total_weight) / weight if weight > 0.0 else 0.0
+        norm.total_weight = weight
+        moved = math.inf if math.isnan(moved) or not self.own.radius.accepted else moved
+        if caution.raised and moved <= rules.moved and self._is_held_back():
+            caution.give_up_by_degrees(rules)
+        return moved
+
+    def _raise_curvatures(self) -> bool:
+        """Raise them; returns whether that was hardly any more than the true ones."""
+        rules, level = self.rules, self.own.caution.level
+        if not self.own.graded:
+            return self.view.raise_curvatures(1.0, 0.0) > rules.trusted
+        return self.view.raise_curvatures(min(level / rules.first_caution, 1.0), level) > rules.convinced
+
+    def _is_held_back(self) -> bool:
+        """Whether the last step left much, although P is of all rows: then it is the raised curvatures."""
+        own = self.own
+        whole = self.view.raising is Raising.GRADED and own.norm.rows >= self.view.n_rows and not own.nonconvex
+        return whole and not own.graded and own.radius.contraction > self.rules.held_back
+
+    def _diagonal(self, penalty: Vector, moved: float, report: EpochReport, draws: Draws) -> Any:
+        norm, rules = self.own.norm, self.rules
+        anew = norm.losses is None or moved > rules.moved
+        if norm.losses is None or anew:
+            norm.losses = self.view.diagonal()
+            report.gradient_evaluations += self.problem.n_samples
+        report.curvature_rows = self.problem.n_samples
+        norm.exact = True
+        found = DiagonalNorm(norm.losses + stiffness(penalty))
+        if self.prices.sketch < math.inf and directions_pay(self.prices, rules.rank):
+            self._sketch(found.diagonal, report, draws, anew)
+        if norm.values is not None and norm.vectors is not None:
+            return NystromNorm(found.diagonal, norm.values, norm.vectors)
+        return self._with_pairs(found)
+
+    def _sketch(self, diagonal: Vector, report: EpochReport, draws: Draws, anew: bool) -> None:
+        """The largest curvatures, once conjugate gradients have needed many products, and then with every diagonal."""
+        norm, rules = self.own.norm, self.rules
+        if not (anew if norm.values is not None else norm.products > rules.many_products):
+            return
+        n, rank = self.problem.n_samples, min(rules.rank, self.problem.n_parameters)
+        rows = min(max(int(rules.sketched_part * n), rules.rows_per_rank * rank), n)
+
+        def product(directions: Matrix) -> Matrix:
+            images, taken = self.view.sketch(directions, rows, draws)
+            report.gradient_evaluations += taken * rank
+            return images
+
+        norm.values, norm.vectors = largest_curvatures(diagonal, product, rank, draws.stream("directions"))
+
+    def _matrix(self, penalty: Vector, moved: float, report: EpochReport, draws: Draws) -> Any:
+        norm, rules, outputs = self.own.norm, self.rules, self.view.n_outputs
+        losses = self._sample(moved, report, draws)
         # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
-        still = moved <= _MOVED and work.rows < problem.n_samples and not is_elsewhere(problem)
-        work.exact = several or (still and (work.exact or state.scalars["contraction"] > POOR))
-    outputs = shape(problem)[1]
-    if outputs > 1:
-        work.norm = ShiftNorm(work.norm, penalty, outputs)
-    work.model = (lambda v: view.product(v) + penalty * v) if work.exact else work.norm.product
+        still = moved <= rules.moved and norm.rows < self.problem.n_samples and self.prices.wait < rules.longest_wait
+        norm.exact = outputs > 1 or (still and (norm.exact or self.own.radius.contraction > rules.poor_model))
+        return BlockNorm(losses, penalty) if outputs > 1 else DenseNorm(losses[0], penalty)
+
+    def _sample(self, moved: float, report: EpochReport, draws: Draws) -> Matrix:
+        """The sampled matrices of P, unless the old ones will do."""
+        norm, radius, rules, outputs = self.own.norm, self.own.radius, self.rules, self.view.n_outputs
+        d = self.problem.n_parameters // outputs
+        # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
+        still = moved <= rules.averaged * math.sqrt(d / max(norm.rows, 1)) and norm.rows < self.problem.n_samples
+        report.curvature_rows = norm.rows
+        if norm.losses is not None:
+            if norm.averaged and still and radius.contraction <= rules.helpful:
+                return norm.losses
+            if outputs > 1 and radius.accepted and norm.products < rules.products_per_blocks:
+                return norm.losses
+        sampled, taken = self.view.blocks(rows_of_matrix(self.problem, self.own), draws)
+        report.gradient_evaluations += taken * d // 4
+        report.curvature_rows = norm.rows = taken // outputs
+        if norm.losses is not None and norm.averaged and still:
+            norm.averaged += 1
+            norm.losses = norm.losses + (sampled - norm.losses) / norm.averaged
+        else:
+            norm.losses, norm.averaged = sampled, 1
+        return norm.losses
+
+    def _with_pairs(self, norm: DiagonalNorm | None) -> Any:
+        """A diagonal or the identity, improved by what earlier conjugate gradients have seen, where that pays."""
+        directions, images = self.own.norm.directions, self.own.norm.images
+        if directions is None or images is None or not directions_pay(self.prices, self.rules.pairs):
+            return IdentityNorm() if norm is None else norm
+        if norm is not None:
+            return QuasiNewtonNorm(norm.diagonal, directions, images)
+        newest, image = directions[-1], images[-1]
+        return QuasiNewtonNorm(np.full_like(newest, dot(image, image) / dot(newest, image)), directions, images)
 
 
-def _is_held_back(state: State) -> bool:
-    """Whether the last step left much, although P is of all rows: then it is the raised curvatures."""
-    work, scalars = state.work, state.scalars
-    whole = getattr(work.here, "graded", False) and work.rows >= work.here.n_rows and not scalars["nonconvex"]
-    return bool(whole and not is_graded(state) and scalars["contraction"] > POOR)
-
-
-def _raise_curvatures(state: State) -> bool:
-    """Raise them as far as caution asks for; returns whether that was hardly any more than the true ones."""
-    work: Work = state.work
-    if not is_graded(state):
-        return bool(work.here.be_cautious() > _TRUSTED)
-    return bool(work.here.be_cautious(min(work.caution / FIRST_CAUTION, 1.0), work.caution) > _CONVINCED)
-
-
-def _sketch(problem: FiniteSum, state: State, report: EpochReport, random: Draws, anew: bool) -> None:
-    """The largest curvatures, once conjugate gradients have needed many products, and then with every diagonal."""
-    work: Work = state.work
-    if not (anew if work.values is not None else work.products > _MANY_PRODUCTS):
-        return
-    rank = min(_RANK, problem.n_parameters)
-    rows = min(max(problem.n_samples // _ROWS_OF_A_SKETCH, _ROWS_PER_RANK * rank), problem.n_samples)
-
-    def product(directions: Any) -> Any:
-        images, taken = work.here.sketch(directions, rows, random())
-        report.gradient_evaluations += taken * rank
-        return images
-
-    work.values, work.vectors = largest_curvatures(work.norm.diagonal, product, rank, random())
-
-
-def _sample(problem: FiniteSum, state: State, report: EpochReport, random: Draws, moved: float) -> None:
-    """The sampled matrices of P, unless the old ones will do."""
-    work: Work = state.work
-    d, outputs = shape(problem)
-    # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
-    still = moved <= 0.3 * math.sqrt(d / max(work.rows, 1)) and work.rows < problem.n_samples
-    report.curvature_rows = work.rows
-    if work.losses is not None and work.averaged and still and state.scalars["contraction"] <= _HELPFUL:
-        return
-    if work.losses is not None and outputs > 1 and work.kept and work.products < _PRODUCTS_PER_BLOCKS:
-        return
-    rows = rows_of_matrix(problem, state)
-    sampled, taken = work.here.matrix(rows, random()) if outputs == 1 else work.here.matrices(rows, random())
-    report.gradient_evaluations += taken * d // 4
-    report.curvature_rows = work.rows = taken // outputs
-    if work.losses is not None and work.averaged and still:
-        work.averaged += 1
-        work.losses = work.losses + (sampled - work.losses) / work.averaged
-    else:
-        work.losses, work.averaged = sampled, 1
-
-
-def _with_pairs(norm: Any, work: Work) -> Any:
-    """The norm, improved by what earlier conjugate gradients have seen."""
-    if work.directions is None:
-        return norm
-    diagonal = getattr(norm, "diagonal", None)
-    if diagonal is None:
-        newest, image = work.directions[-1], work.images[-1]
-        diagonal = np.full_like(newest, dot(image, image) / dot(newest, image))
-    return QuasiNewtonNorm(diagonal, work.directions, work.images)
-
-
-def _full_product(problem: Any, state: State) -> Any:
-    """V ↦ H v over all rows: the problem's own product, or a difference of full gradients."""
-    x = state.x.copy()
-    if hasattr(problem, "hessian_product"):
-        return lambda v: problem.hessian_product(x, None, v)
-    gradient = state.gradient
-    scale = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x)))
-
-    def difference(v: Vector) -> Vector:
-        h = scale / float(np.linalg.norm(v))
-        return np.asarray((problem.value_and_gradient(x + h * v)[1] - gradient) / h)
-
-    return difference
-
-
-def rows_of_matrix(problem: FiniteSum, state: State) -> int:
+def rows_of_matrix(problem: Problem, own: AdaptiveState) -> int:
     """Rows that P is made of next; if all of them count, those of weight zero come along."""
-    rows = state.scalars["curvature_rows"]
-    return int(rows if rows < problem.n_samples else state.work.there.n_rows)
-
-
-def has_view(problem: Any) -> bool:
-    """Whether more is known of the curvature than products with the Hessian."""
-    return hasattr(problem, "curvature_view") or isinstance(problem, LinearModel)
-
-
-def view_of(problem: Any) -> Any:
-    """The curvature at a point: of the problem's own, or of a linear model with one output or several."""
-    if hasattr(problem, "curvature_view"):
-        return problem.curvature_view()
-    return CurvatureView(problem) if problem.n_outputs == 1 else OutputView(problem)
+    rows = own.norm.wanted_rows
+    return int(rows) if rows < problem.n_samples else own.there.n_rows

@@ -171,6 +171,7 @@ def _sums_of(data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None]
 class SteppingSums(Sums):
     """One output: the inner steps of an epoch run on the device, from the first to the last."""
 
+    walks = True
     _loop: Any  # what records them
 
     def __init__(self, *arguments: Any) -> None:
@@ -275,6 +276,7 @@ class FusedSums(SteppingSums):
     #: at least as many rows as threads, else margins are worked on several times; as many programs as registers allow
     shape = Shape(64, 2, 1, 8)
 
+    draws_itself = True
     _loop = InnerLoop
 
     def __init__(self, *arguments: Any) -> None:
@@ -415,7 +417,7 @@ class FusedSums(SteppingSums):
                 self._gram(at, raised, cut, starts, parts, out)
 
             graph = self._matrices[raised, cut] = Captured(at, out, launch, keep=(parts, starts))
-        return graph.run(np.append(x, float(key)))[:d, :d].copy()
+        return graph.run(np.append(x, float(key)))[None, :d, :d].copy()
 
     def _spread(self, starts: Tensor, key: Tensor) -> None:
         count = starts.numel()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
+from trsvr.problems.base import Problem
 from trsvr.problems.linear import LinearModel as CompiledModel
 from trsvr.problems.linear import _labels, _weights
 from trsvr.problems.losses import Logistic, Softmax, labels_of
@@ -29,7 +30,7 @@ _log = logging.getLogger("trsvr")
 _FLOATS = (torch.float32, torch.float64)
 
 
-class LinearModel:
+class LinearModel(Problem):
     """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w), with X on a device.
 
     The parameters are those of `trsvr.problems.LinearModel`, and so are the values, to rounding; x and every result
@@ -68,8 +69,6 @@ class LinearModel:
     classes : array or None
         The labels as given.
     """
-
-    has_value = True
 
     def __init__(
         self,

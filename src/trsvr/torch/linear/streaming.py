@@ -50,7 +50,7 @@ class StreamedSums(Sums):
         self._buffers: list[Any] = []
         self._made: dict[tuple[int, int], Sums] = {}
         self._copies: Any = None
-        self.resident: Sums | None = None
+        self.resident = None
         if staying:
             room = self._room(sum(map(_length, staying)))
             self._fill(room, staying)

@@ -13,8 +13,12 @@ import torch
 from torch import Tensor
 
 from trsvr._arrays import Vector
+from trsvr.solvers.adaptive import Rules
 from trsvr.torch.linear import formulas
 from trsvr.torch.linear.rows import Rows
+
+#: The noise at which a walk that is recorded on a device ends.
+NOISE = Rules().noise
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,19 @@ class Sums:
         Whether x ends with it.
     outputs : int
         The number K; x is the flattened (p + intercept) × K matrix.
+
+    Attributes
+    ----------
+    walks : bool
+        Whether it has `inner_steps`.
+    draws_itself : bool
+        Whether `matrix_host` is handed a key, from which it draws its rows.
+    resident : Sums or None
+        Of streamed rows, those that stay on the device.
     """
+
+    walks = draws_itself = False
+    resident: Sums | None = None
 
     def __init__(
         self, rows: Rows, labels: Tensor, weights: Tensor | None, loss: Any, intercept: bool, outputs: int
@@ -89,7 +105,7 @@ class Sums:
         return T * (self.weights if T.ndim == 1 else self.weights[:, None])
 
     def curvatures(self, x: Tensor, raised: bool = False) -> Tensor:
-        """Weighted second derivatives, n × K; ``raised`` as `be_cautious` wants them."""
+        """Weighted second derivatives, n × K; ``raised`` as `raise_curvatures` wants them."""
         find = formulas.raised_curvatures if raised else formulas.curvatures
         return self._weighed(find(self.loss, self.margins(x), self.labels.double()))
 
@@ -150,6 +166,10 @@ class Sums:
             out[:, p, :p] = border
             out[:, p, p] = weights.sum(0)
         return out
+
+    def matrix_host(self, x: Vector, raised: bool, cut: tuple[int, int] | None, key: int) -> Any:
+        """Such matrices from and to the host in one call; None where that is not worth it."""
+        return None
 
     def change(self, at: Tensor, x: Tensor, runs: Runs) -> Tensor:
         """Σ over the runs of the gradients' changes from ``at`` to x."""

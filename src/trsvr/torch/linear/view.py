@@ -1,4 +1,4 @@
-"""What a linear model on a device knows of its curvature at a point: the tensors' answer to `CurvatureView`.
+"""What a linear model on a device knows of its curvature at a point: tensors answer the view's questions.
 
 The view remembers the point and two numbers. Margins and curvatures are computed anew, on the rows that are asked for:
 on a device that is cheaper than writing one of them per row in each pass and reading it back.
@@ -14,7 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
-from trsvr.torch.linear.sums import Runs
+from trsvr._draws import Draws
+from trsvr.parts.norms import DenseNorm
+from trsvr.problems.steps import WalkRequest, WalkTaken
+from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
+from trsvr.torch.linear.sums import NOISE, Runs
 
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
 # first of these; all rows, if that is below the second.
@@ -25,26 +29,34 @@ _LONGEST_RUN = 64
 _PART_OF_RESIDENT = 4
 
 
-class TensorView:
+class TensorView(CurvatureView):
     """Value, gradient and curvatures at one point, for one output or several.
 
     Samples and batches are drawn from all rows; where these are streamed, from those that stay on the device, which
     are spread over all of them.
     """
 
+    raising = Raising.WHOLE
+
     def __init__(self, problem: Any) -> None:
         self.problem, self.sums = problem, problem.sums
-        self.n_rows, self.d, self.outputs = problem.n_samples, problem.n_parameters, problem.n_outputs
+        self.n_rows, self.d, self.n_outputs = problem.n_samples, problem.n_parameters, problem.n_outputs
         self.x = np.zeros(self.d)
         self._at: torch.Tensor | None = None
         self._raised = False
         self._total = math.nan
-        resident = getattr(self.sums, "resident", None)
-        self._drawn = self.sums if resident is None else resident
-        self._walks = hasattr(self._drawn, "inner_steps") and problem.penalty.cubic is not None
+        self._drawn = self.sums.resident or self.sums
+        self._walks = self._drawn.walks and problem.penalty.cubic is not None
+        known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
+        # Rows that stay on the device cost next to nothing, and it is not asked for a sketch of the others.
+        self._prices = known._replace(sketch=math.inf, batch_row=0.0)
 
-    def evaluate(self, x: Vector) -> tuple[float, Vector]:
-        """F and ∇f at x; the view is then of x."""
+    def prices(self) -> Prices:
+        """What arithmetic costs; steps on batches are made without a word to the host."""
+        return self._prices
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x."""
         self.x = x.copy()
         self._at = None
         self._raised = False
@@ -59,19 +71,19 @@ class TensorView:
             self._at = self.problem.to_device(self.x)
         return self._at
 
-    def record(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """What the view knows, for a checkpoint."""
         return {"x": self.x, "raised": self._raised, "total": self._total}
 
-    def restore(self, record: dict[str, Any]) -> None:
-        """Take over such a record."""
-        x = np.asarray(record["x"])
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        x = np.asarray(snapshot["x"])
         if x.shape != self.x.shape or x.dtype != self.x.dtype:
             raise ValueError(f"x must have {self.d} numbers, got {x.dtype} of shape {x.shape}")
         self.x, self._at = x.copy(), None
-        self._raised, self._total = bool(record["raised"]), float(record["total"])
+        self._raised, self._total = bool(snapshot["raised"]), float(snapshot["total"])
 
-    def be_cautious(self) -> float:
+    def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures to what a bound on the losses would have; returns their sum before over after."""
         before = self._total
         self._raised = True
@@ -94,36 +106,28 @@ class TensorView:
 
     # ---------------------------------------------------------------------------------------------- the losses
 
-    def matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
-        """Mean Hessian of the losses from about so many rows (on a device often more); and how many."""
-        found, taken = self.matrices(rows, random)
-        return found[0], taken
-
-    def matrices(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
-        """The same for each output: its diagonal block; the rows are counted once for each."""
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Mean Hessian blocks from about so many rows (on a device often more); they are counted once for each."""
         rows = self._worthwhile(rows)
         beyond = rows >= self.n_rows > self._drawn.n_rows  # more than the rows that stay on the device
         source = self.sums if beyond else self._drawn
         cut = None if rows >= source.n_rows else _cut(rows, 512)
         taken = source.n_rows if cut is None else cut[0] * cut[1]
-        found = None
-        if hasattr(source, "matrix_host"):
-            found = source.matrix_host(self.x, self._raised, cut, 0 if cut is None else int(random.integers(2**31)))
+        key = 0 if cut is None or not source.draws_itself else int(draws.stream("matrix").integers(2**31))
+        found = source.matrix_host(self.x, self._raised, cut, key)
         if found is None:
-            runs = None if cut is None else self._spread(*cut, random)
+            runs = None if cut is None else self._spread(*cut, draws.stream("matrix"))
             found = source.matrices(self.at, self._raised, runs).cpu().numpy()
-        else:
-            found = found[None]
-        return found / taken, taken * self.outputs
+        return found / taken, taken * self.n_outputs
 
     def _worthwhile(self, rows: int) -> int:
         """How many rows a curvature sample is to have, if so many are asked for."""
         if self.problem.device.type != "cuda" or self._drawn.device != self._drawn.rows.device:
             return rows
-        d = self.d // self.outputs
-        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.outputs <= _ALL_WORK:
+        d = self.d // self.n_outputs
+        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.n_outputs <= _ALL_WORK:
             return self.n_rows
-        return max(rows, int(_SAMPLED_WORK / (d * d * self.outputs)))
+        return max(rows, int(_SAMPLED_WORK / (d * d * self.n_outputs)))
 
     def _spread(self, count: int, length: int, random: np.random.Generator) -> Runs:
         """Runs spread over all rows: a random start in each of equal stretches, so every row is as likely."""
@@ -145,7 +149,7 @@ class TensorView:
         return self.sums.diagonal(self.at, self._raised).cpu().numpy() / self.n_rows
 
     def changes(
-        self, x: Vector, batch_size: int, random: np.random.Generator, scattered: bool = False
+        self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
     ) -> tuple[Vector, Vector, int]:
         """Mean change of the losses' gradients between this view's point and x, on two independent halves of a batch.
 
@@ -154,7 +158,8 @@ class TensorView:
         """
         source = self.sums if scattered else self._drawn
         count, length = (_even(batch_size), 1) if scattered else self._batch(batch_size)
-        runs = Runs(self._sent(random.integers(source.n_rows, size=count), source), length)
+        starts = draws.stream("batch", number).integers(source.n_rows, size=count)
+        runs = Runs(self._sent(starts, source), length)
         halves = source.changes(self.at, self.problem.to_device(x), runs)
         per_half = count // 2 * length
         return halves[0].cpu().numpy() / per_half, halves[1].cpu().numpy() / per_half, count * length
@@ -170,29 +175,25 @@ class TensorView:
         count, length = _cut(rows, 32)
         return _even(count), length
 
-    def inner_steps(
-        self, x: Vector, gradient: Vector, norm: Any, alpha: float, batch: int, most: int, random: np.random.Generator
-    ) -> tuple[Vector, int, int] | None:
-        """All inner steps of an epoch on the device, without a word to the host in between.
-
-        Returns the new x, the steps made and the rows drawn by each; None where the norm is none that a matrix on
-        the device can stand for.
-        """
-        walks = self._walks and hasattr(norm, "plain_inverse")
-        matrix = self._drawn.stands_for(norm) if walks else None
+    def walk(self, request: WalkRequest) -> WalkTaken:
+        """All steps on the device, without a word to the host in between, where a matrix there can stand for P."""
+        norm = request.norm
+        usable = self._walks and not request.scattered and isinstance(norm, DenseNorm) and request.noise == NOISE
+        matrix = self._drawn.stands_for(norm) if usable else None
         if matrix is None:
-            return None
-        count, length = self._batch(batch)
-        key = int(random.integers(2**31))
-        found, steps = self._drawn.inner_steps(
-            self.x, x, gradient, matrix, self.problem.penalty.cubic, min(1.0, alpha), (count, length, most), key
+            return request.usual(self, request)
+        count, length = self._batch(request.batch_size)
+        key = int(request.draws.stream("batch").integers(2**31))
+        factor, cut = min(1.0, request.alpha), (count, length, request.most)
+        x, steps = self._drawn.inner_steps(
+            self.x, request.x, request.gradient, matrix, self.problem.penalty.cubic, factor, cut, key
         )
-        return found, steps, count * length
+        return WalkTaken(x, steps, min(steps + 1, request.most), count * length, steps == 0)
 
     def warm_up(self, dense: bool) -> None:
         """Compile what will be needed, so that a clock started afterwards does not see it."""
         self.sums.warm_up(dense)
-        if dense and hasattr(self._drawn, "matrix_host"):
+        if dense:
             rows = self._worthwhile(1)
             self._drawn.matrix_host(self.x, False, None if rows >= self._drawn.n_rows else _cut(rows, 512), 0)
 

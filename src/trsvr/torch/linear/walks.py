@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from trsvr._arrays import Vector
-from trsvr.parts.variance import NOISE
 from trsvr.torch.linear import inner_kernels
 from trsvr.torch.linear.graphs import Captured
+from trsvr.torch.linear.sums import NOISE
 
 
 class InnerLoop:

@@ -1,0 +1,168 @@
+"""What a view is asked for, and what it answers: a trust-region step, and a walk of steps on batches."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from trsvr._arrays import Matrix, Vector
+from trsvr._draws import Draws
+from trsvr._vectors import dot
+
+
+class Exit(enum.IntEnum):
+    """Why a subproblem solver stopped."""
+
+    TOLERANCE = 0  #: inside the region, the residual is small
+    BOUNDARY = 1  #: the next iterate would leave the region
+    NEGATIVE_CURVATURE = 2  #: a direction along which the model falls without end
+    ITERATION_LIMIT = 3
+
+
+class Norm(Protocol):
+    """The norm P in which a step is measured."""
+
+    def solve(self, v: Vector) -> Vector:
+        """P⁻¹v."""
+
+    def dual(self, v: Vector) -> float:
+        """‖v‖²_{P⁻¹}."""
+
+
+class NormedStep(NamedTuple):
+    """A step p, H p, the P-norm of p, why the solver stopped and after how many products."""
+
+    step: Vector
+    product: Vector
+    length: float
+    exit: Exit
+    products: int
+
+    def predicted(self, gradient: Vector) -> float:
+        """Decrease of the model, −ḡᵀp − ½ pᵀHp."""
+        return -dot(gradient, self.step) - 0.5 * dot(self.step, self.product)
+
+
+Product = Callable[[Vector], Vector]
+
+
+@dataclass(frozen=True)
+class StepRequest:
+    """Minimise gᵀp + ½ pᵀHp over ‖p‖_P ≤ alpha·size, approximately.
+
+    Attributes
+    ----------
+    gradient, size
+        The vector g, and ‖g‖_{P⁻¹}.
+    norm : Norm
+    alpha : float
+        Radius over size.
+    penalty : array
+        Diagonal of the penalty's Hessian; the view's own is that of the losses.
+    tolerance, most_products
+        When to stop: at this relative residual, or after so many products.
+    earlier : matrix or None
+        Earlier steps, or directions of conjugate gradients, the newest last.
+    keeps_pairs : bool
+        Whether directions and their products are worth remembering.
+    give_up : callable
+        Whether the time is up.
+    is_unbounded : bool
+        Whether alpha bounds nothing.
+    usual : callable
+        Conjugate gradients with a product: what a view does that knows no better.
+    """
+
+    gradient: Vector
+    size: float
+    norm: Any
+    alpha: float
+    penalty: Vector
+    tolerance: float
+    most_products: int
+    earlier: Matrix | None
+    keeps_pairs: bool
+    give_up: Callable[[], bool]
+    is_unbounded: bool
+    usual: Callable[[Product, StepRequest], StepTaken]
+
+
+class StepTaken(NamedTuple):
+    """The step that was found.
+
+    Attributes
+    ----------
+    found : NormedStep
+    alpha : float
+        As asked for, or less where without a bound the model has no minimum.
+    pairs : sequence
+        Directions to remember, with their products.
+    foretold : array or None
+        The gradient that the model predicts; None where it was minimised in a subspace only.
+    left : float
+        How much further the model falls, as far as that is known.
+    rows : int
+        Rows looked at beyond the products with all of them.
+    """
+
+    found: NormedStep
+    alpha: float
+    pairs: Sequence[tuple[Vector, Vector]] = ()
+    foretold: Vector | None = None
+    left: float = 0.0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class WalkRequest:
+    """Steps on batches from x, with ḡ = g̃ + the mean change of the gradient on the batch, until noise ends them.
+
+    Attributes
+    ----------
+    x : array
+        Where the walk begins.
+    reference, gradient
+        The view's point, and the full gradient g̃ there.
+    norm : Norm
+    alpha : float
+        Radius over ‖ḡ‖_{P⁻¹}.
+    batch_size, most : int
+        Rows of a batch, and steps at most.
+    scattered : bool
+        Whether a batch is single rows, drawn uniformly, instead of runs of consecutive ones.
+    noise : float
+        The walk ends when the noise of ḡ exceeds this part of it, both squared in P⁻¹.
+    longest : float
+        It also ends where ‖ḡ‖²_{P⁻¹} exceeds this.
+    draws : Draws
+    step : callable
+        ḡ and its size ↦ the step.
+    usual : callable
+        The walk, in terms of the view's `changes`: what a view does that knows no better.
+    """
+
+    x: Vector
+    reference: Vector
+    gradient: Vector
+    norm: Any
+    alpha: float
+    batch_size: int
+    most: int
+    scattered: bool
+    noise: float
+    longest: float
+    draws: Draws
+    step: Callable[[Vector, float], Vector]
+    usual: Callable[[Any, WalkRequest], WalkTaken]
+
+
+class WalkTaken(NamedTuple):
+    """Where a walk has led: x, its steps, the batches drawn, the rows of each, and whether noise ended it at once."""
+
+    x: Vector
+    steps: int
+    batches: int
+    rows: int
+    too_noisy: bool

@@ -1,0 +1,195 @@
+"""What the adaptive mode may ask of a problem at a point where it has just been evaluated: one protocol for all.
+
+A backend (rows in memory, on a cluster, on a device, or functions of the user's) is one class that answers it. What
+it cannot do costs infinitely much (`Prices`): the solver reasons about costs and never about who answers.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import numpy as np
+
+from trsvr._arrays import Matrix, Vector
+from trsvr._draws import Draws
+from trsvr.problems.steps import StepRequest, StepTaken, WalkRequest, WalkTaken
+
+# What a sum over the rows costs even on no data, in multiplications.
+_FLOPS_OF_A_CALL = 2e5
+
+
+class Prices(NamedTuple):
+    """What answers cost, in products with the Hessian of all rows. Infinite: the view has no such answer.
+
+    They depend on the shape of the data alone, never on a clock, so that a run is the same each time.
+
+    Attributes
+    ----------
+    matrix_row, factor : float
+        One more row in the matrices of `blocks`, and their factorisation.
+    diagonal : float
+        `diagonal`.
+    direction : float
+        One more direction that improves the norm, each time this is applied.
+    sketch : float
+        `sketch`, for each direction and all rows.
+    batch_row : float
+        A row of a batch, beside a row in a sum over all of them; nothing where it comes with that anyway.
+    wait : float
+        Waiting for an answer, beyond its arithmetic.
+    """
+
+    matrix_row: float = math.inf
+    factor: float = math.inf
+    diagonal: float = math.inf
+    direction: float = 0.0
+    sketch: float = math.inf
+    batch_row: float = math.inf
+    wait: float = 0.0
+
+    @classmethod
+    def of_rows(cls, rows: int, d: int, outputs: int, entries: int) -> Prices:
+        """Of rows with so many entries in all, and d parameters for each output: what arithmetic costs."""
+        product = 4.0 * outputs * entries + _FLOPS_OF_A_CALL
+        per_row = min(d, entries / rows + 1.0)
+        return cls(
+            matrix_row=outputs * per_row * per_row / product,
+            factor=outputs * d**3 / 3.0 / product,
+            diagonal=1.0,
+            direction=4.0 * d * outputs / (entries * outputs + _FLOPS_OF_A_CALL),
+            sketch=1.0,
+            batch_row=1.0,
+        )
+
+
+class Coming(NamedTuple):
+    """What the next outer iteration is likely to ask of a view: its answers may come with the evaluation.
+
+    Attributes
+    ----------
+    norm : str
+        "dense", "diagonal" or "identity".
+    rows : int
+        Rows of `blocks`.
+    batch_size : int
+        Rows of a batch; 0 where no walk is made.
+    raised : bool
+        Whether curvatures are raised.
+    draws : Draws or None
+        Its random numbers; None where no iteration comes.
+    """
+
+    norm: str = "identity"
+    rows: int = 0
+    batch_size: int = 0
+    raised: bool = False
+    draws: Draws | None = None
+
+
+#: Nothing is expected.
+NOTHING_KNOWN = Coming()
+
+
+def _has_no(answer: str) -> NoReturn:
+    raise NotImplementedError(f"this view has no {answer}, and its price says so: it is infinite")
+
+
+class Raising(enum.Enum):
+    """How curvatures can be raised: not at all, to a bound, or by degrees."""
+
+    NOT = "not at all"
+    WHOLE = "to a bound on the losses"
+    GRADED = "by degrees"
+
+
+class CurvatureView(Protocol):
+    """The losses' curvature at the point of the last `evaluate`; the penalty is separable and known apart.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows, those of weight zero included.
+    n_outputs : int
+        The number K; the entries of x belong to the outputs in turn.
+    raising : Raising
+        Whether `raise_curvatures` has degrees.
+    """
+
+    n_rows: int
+    n_outputs: int = 1
+    raising: Raising = Raising.NOT
+
+    def prices(self) -> Prices:
+        """What the answers below cost."""
+        ...
+
+    def warm_up(self, dense: bool) -> None:
+        """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
+        return
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x, and its curvatures are those of the losses."""
+        ...
+
+    def total_weight(self) -> float:
+        """Sum of the rows' curvatures: how far they have moved. Not a number where nothing is known."""
+        return math.nan
+
+    def raise_curvatures(self, steep: float, flat: float) -> float:
+        """Raise the curvatures towards what a bound on the losses would have; returns their sum before over after.
+
+        ``steep``: how far for rows on the wrong side, where a loss is nearly linear. ``flat``: part of the largest
+        curvature of its loss that every row gets at least; rows that are flat here may not be so elsewhere, and hold a
+        step back with it. Without degrees both are ignored.
+        """
+        _has_no("raise_curvatures")
+
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        return np.zeros_like(x)
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        return np.zeros_like(x)
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses, all rows, times v."""
+        ...
+
+    def diagonal(self) -> Vector:
+        """Its diagonal."""
+        _has_no("diagonal")
+
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Its K diagonal blocks, K × d × d, each from about so many rows; and how many rows that took together."""
+        _has_no("blocks")
+
+    def sketch(self, directions: Matrix, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Its products with the columns of a matrix, from about so many rows; and how many that were."""
+        _has_no("sketch")
+
+    def changes(
+        self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
+    ) -> tuple[Vector, Vector, int] | None:
+        """Mean change of the losses' gradients from the view's point to x, on the two halves of batch ``number``.
+
+        Returns them and the rows drawn; None where no more batches can be had in this iteration.
+        """
+        _has_no("changes")
+
+    def step(self, request: StepRequest) -> StepTaken:
+        """A trust-region step on the whole Hessian."""
+        return request.usual(lambda v: self.product(v) + request.penalty * v, request)
+
+    def walk(self, request: WalkRequest) -> WalkTaken:
+        """Steps on batches."""
+        return request.usual(self, request)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the view knows, for a checkpoint."""
+        ...
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""

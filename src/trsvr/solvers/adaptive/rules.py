@@ -1,0 +1,124 @@
+"""Every tuned number of the adaptive mode, each with its reason. What each is worth: docs/adaptive.md.
+
+A variant is ``AdaptiveTRSVR(rules=replace(Rules(), …))``; nothing is patched. "Left" is the part of ½‖g‖²_{P⁻¹} that an
+outer iteration leaves. Numbers that only keep rounding out are beside the arithmetic they belong to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trsvr.solvers.base import AUTO_DECREASE
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers."""
+
+    # ---------------------------------------------------------------------------------------------- P: which, and when
+    #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
+    products_per_matrix: float = 60.0
+    #: columns beyond which no matrix is made, whatever it costs: its memory
+    widest_matrix: int = 2000
+    #: rows of P: so many times N/d cost about half a pass
+    rows_per_pass: float = 4.0
+    #: fewer rows per column say too little about d × d numbers
+    rows_per_column: float = 8.0
+    #: with more rows per column P is right to a few per cent, so that more would not be seen
+    most_rows_per_column: float = 200.0
+    #: a sample of more than this part of the rows becomes all of them: no sampling error for little more work
+    nearly_all_rows: float = 1 / 3
+    #: curvatures that have changed by less than this part in all have stood still
+    moved: float = 0.1
+    #: older samples are averaged with the new one while curvatures have moved less than this times √(d/rows)
+    averaged: float = 0.3
+    #: a sample of P is kept as it is while outer iterations leave less
+    helpful: float = 0.03
+    #: with several outputs a new P costs about so many Hessian products: one that needs fewer is kept
+    products_per_blocks: int = 8
+    #: if curvatures stand still and more is left, P is no model of H: from then on the whole Hessian is
+    poor_model: float = 0.1
+    #: if more is left, the next P begins anew, from twice the rows
+    useless: float = 0.7
+    #: a sequence of products is made where waiting for each costs less than this part of it
+    longest_wait: float = 0.5
+    #: directions of conjugate gradients that improve a diagonal, while that costs no more than a product
+    pairs: int = 20
+    #: once conjugate gradients need more products, the largest curvatures are sought
+    many_products: int = 25
+    #: so many of them
+    rank: int = 50
+    #: on this part of the rows
+    sketched_part: float = 0.1
+    #: but not on fewer for each
+    rows_per_rank: int = 4
+
+    # ------------------------------------------------------------------------------------------------------- the steps
+    #: a radius that bounds nothing, in multiples of ‖g‖_{P⁻¹}
+    unbounded: float = 1e10
+    #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
+    shrink: float = 0.25
+    grow: float = 2.0
+    #: and so where f fell as the whole Hessian had predicted
+    leap: float = 4.0
+    #: a model is right where f fell by at least this part of what it predicted
+    right: float = 0.8
+    #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
+    cg_tolerance: float = 0.1
+    #: on the whole Hessian they follow how right the model was, up to this
+    cg_loosest: float = 0.2
+    #: not into the rounding of f: what is left to gain then is this part of |f|
+    cg_rounding: float = 1e-18
+    #: nor further than ends the run: this part of what would
+    cg_enough: float = 0.3
+    #: they are not cut off: each new beginning costs them what they have learnt
+    most_products: int = 5000
+
+    # ------------------------------------------------------------------------------------------------- steps on batches
+    #: the first batch, as a part of the data, but not fewer rows than the second
+    first_batch: float = 1 / 16
+    smallest_batch: int = 256
+    #: a batch that would be more is not worth drawing
+    largest_batch: float = 0.5
+    most_inner_steps: int = 10
+    #: a step on a batch is made where it costs less, in passes
+    cheap_batch: float = 0.1
+    #: or where outer iterations leave more: else another step on the full gradient is the better use of the rows
+    inner_steps_from: float = 0.1
+    #: the walk ends when the noise of ḡ exceeds this part of it, both squared
+    noise: float = 0.3
+    #: without convexity it ends where ‖ḡ‖² has grown by this: the model no longer holds
+    longest_walk: float = 2.0
+
+    # --------------------------------------------------------------------------------------------------------- caution
+    #: part of the largest curvature that every row counts with at least, at first, while curvatures are raised
+    first_caution: float = 1e-3
+    #: it is changed by this factor when a step fails, or not
+    more_caution: float = 4.0
+    #: raised curvatures are given up when the true ones are this part of them
+    trusted: float = 0.5
+    #: where they are raised by degrees, when hardly anything is left of it
+    convinced: float = 0.99
+    #: if more is left although P is of all rows, it is the raised curvatures that hold steps back
+    held_back: float = 0.1
+
+    # --------------------------------------------------------------------------------------------------------- endings
+    #: a run may end where this part of |f| is expected: the loop's own rule, and so where a second look is due
+    little: float = AUTO_DECREASE
+    #: what is left to gain is estimated to a factor of about this
+    doubt: float = 4.0
+    #: that one step has left less than this part of its gain is not believed
+    believed: float = 1e-6
+    #: how much softer H was than P is forgotten by this factor a step: one of few products does not see it
+    forget: float = 0.5
+    #: a model that predicts less than this part of ½‖g‖²_{P⁻¹} was not solved in its own scale
+    scaled: float = 1e-3
+    #: at an end curvatures must have changed by less than this part: rows may have left a hinge
+    stood_still: float = 1e-3
+    #: a second look goes on until what may be hidden is this part of what is expected
+    proven: float = 0.5
+    #: but not further than to a gradient of this part, nor with more products
+    finest_look: float = 1e-5
+    look_products: int = 500
+    #: a nonconvex run ends with a gradient so small, if no curvature is negative
+    small_gradient: float = 1e-9

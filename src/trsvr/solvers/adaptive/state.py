@@ -1,0 +1,222 @@
+"""What the adaptive mode remembers from one outer iteration to the next, grouped by who writes it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr._arrays import Matrix, Vector
+from trsvr._vectors import dot
+from trsvr.problems.steps import Exit, NormedStep, Product
+from trsvr.problems.views import CurvatureView, Raising
+from trsvr.solvers.adaptive.rules import Rules
+from trsvr.solvers.base import flat, refill, within
+
+_EPSILON = float(np.finfo(float).eps)
+_TINY = float(np.finfo(float).tiny)
+# Of the snapshots in checkpoints. 2: state in groups, random streams by name.
+_VERSION = 2
+
+
+@dataclass
+class Radius:
+    """Written by judgement."""
+
+    alpha: float  # over ‖g‖_{P⁻¹}
+    cg_tolerance: float
+    contraction: float = 0.0  # the part of ½‖g‖²_{P⁻¹} that the last step left
+    softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
+    accepted: bool = True  # whether the last step was kept
+
+
+@dataclass
+class NormState:
+    """Written by measuring, except the pairs and products, which steps leave, and the rows that judgement asks for."""
+
+    wanted_rows: float  # of the next matrices
+    losses: Matrix | None = None  # curvature of the losses: a matrix for each output, or a diagonal
+    rows: int = 0  # from which they were built
+    averaged: int = 0  # samples in them: older ones are kept while that helps
+    total_weight: float = math.nan
+    exact: bool = False  # whether the model is the whole Hessian
+    values: Vector | None = None  # largest curvatures in parts of the diagonal, where they were sought
+    vectors: Matrix | None = None
+    directions: Matrix | None = None  # of earlier conjugate gradients
+    images: Matrix | None = None  # their products with the Hessian
+    products: int = 0  # that the last step has cost
+
+    def forget(self) -> bool:
+        """Let the next norm be a diagonal again; returns whether anything had been learnt beyond that."""
+        learnt = self.directions is not None or self.values is not None
+        self.directions = self.images = self.values = self.vectors = None
+        return learnt
+
+    def remember(self, pairs: Any, most: int) -> None:
+        """Keep the newest directions and products whose curvatures are more than rounding."""
+        pairs = [(s, y) for s, y in pairs if _is_more_than_rounding(s, y)]
+        if pairs:
+            directions, images = (np.array(part) for part in zip(*pairs[-most:], strict=True))
+            if self.directions is not None and self.images is not None:
+                directions = np.concatenate([self.directions, directions])[-most:]
+                images = np.concatenate([self.images, images])[-most:]
+            self.directions, self.images = directions, images
+
+
+def _is_more_than_rounding(direction: Vector, image: Vector) -> bool:
+    """Whether sᵀHs has a digit that is right, and is large enough to divide by."""
+    sizes = dot(np.abs(direction), np.abs(image))
+    return bool(dot(direction, image) > max(16.0 * _EPSILON * sizes, _TINY) and dot(image, image) > _TINY)
+
+
+@dataclass
+class Caution:
+    """Whether curvatures are raised, because the losses are nearly linear around here, and how far."""
+
+    level: float  # of the largest curvature, so much counts for every row, where there are degrees
+    raised: bool = False
+    by_degrees: bool = False  # whether it is being given up by degrees, with P of all rows
+
+    def after_a_good_step(self, rules: Rules) -> None:
+        """A step was kept, and so was the one before: less of it."""
+        if self.raised:
+            self.level /= rules.more_caution
+
+    def answers_refusal(self, raising: Raising, graded: bool, rules: Rules) -> bool:
+        """More caution after a refused step; returns whether there was any to be had."""
+        if not self.raised:
+            self.raised = raising is not Raising.NOT
+            return self.raised
+        if self.by_degrees:
+            self.by_degrees = False  # it was too early
+            return True
+        if graded and self.level < 1.0:
+            self.level = min(rules.more_caution * self.level, 1.0)
+            return True
+        return False
+
+    def give_up_by_degrees(self, rules: Rules) -> None:
+        """P is of all rows and steps are poor all the same: it is the raised curvatures."""
+        self.by_degrees, self.level = True, rules.first_caution
+
+
+@dataclass
+class Escape:
+    """A direction of negative curvature at a point where the gradient vanishes."""
+
+    direction: Vector | None = None
+    length: float = 1.0
+
+    def along(self, direction: Vector, gradient: Vector) -> None:
+        """Step along it, downhill, in the next iteration."""
+        self.direction, self.length = direction if dot(direction, gradient) <= 0.0 else -direction, 1.0
+
+    def shorten(self, rules: Rules) -> None:
+        """The step was refused."""
+        self.length *= rules.shrink
+        if self.length <= _EPSILON:
+            self.direction = None
+
+
+@dataclass
+class FoundStep:
+    """A step that a second look has found where a run seemed to end: the next iteration takes it."""
+
+    step: Vector | None = None
+    product: Vector | None = None
+    length: float = 0.0
+
+
+class Measured(NamedTuple):
+    """P and H at the reference, rebuilt by every outer iteration.
+
+    ``product`` is v ↦ H v where H is P's own model, and None where it is the whole Hessian; ``convexity`` is the
+    penalty's, where nothing else says what a gradient is worth.
+    """
+
+    norm: Any
+    penalty: Vector
+    product: Product | None = None
+    convexity: float | None = None
+
+
+class Outcome(NamedTuple):
+    """What an outer iteration did: the reference it began at, and the step it made there.
+
+    ``decrease`` is ½‖g‖²_{P⁻¹}, ``predicted`` the model's decrease, ``length`` that of the step over ‖g‖_{P⁻¹}, and
+    ``foretold`` the gradient that the model predicts at its end, where it does.
+    """
+
+    x: Vector
+    value: float
+    gradient: Vector
+    measured: Measured
+    taken: NormedStep
+    decrease: float
+    predicted: float
+    length: float
+    foretold: Vector | None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the step ended inside the region."""
+        return self.taken.exit is Exit.TOLERANCE
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its radius has cut it off."""
+        return self.taken.exit is Exit.BOUNDARY
+
+    def gained_nothing(self, value: float) -> bool:
+        """Whether f has changed by no more than its rounding, and was not expected to."""
+        rounding = 64 * _EPSILON * abs(self.value)
+        return bool(abs(self.value - value) <= rounding and self.predicted <= rounding)
+
+
+@dataclass
+class AdaptiveState:
+    """All of it. The views are of the reference and of the trial point; only the first is needed later."""
+
+    kind: str  # of the norm: "dense", "diagonal" or "identity"
+    here: CurvatureView
+    there: CurvatureView
+    radius: Radius
+    norm: NormState
+    caution: Caution
+    batch_size: float
+    nonconvex: bool
+    begun: bool = False  # whether an outer iteration has been made
+    expected_decrease: float = math.inf  # at the reference
+    escape: Escape = field(default_factory=Escape)
+    ahead: FoundStep = field(default_factory=FoundStep)
+
+    def swap_views(self) -> None:
+        """The trial point becomes the reference."""
+        self.here, self.there = self.there, self.here
+
+    @property
+    def graded(self) -> bool:
+        """Whether caution has degrees: a step on the whole Hessian fails only because curvatures change on its way."""
+        whole = self.norm.exact or self.caution.by_degrees
+        return whole and not self.nonconvex and self.here.raising is Raising.GRADED
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+        kept = {name: entry for name, entry in vars(self).items() if name not in ("kind", "here", "there")}
+        return flat({"version": _VERSION, "here": self.here.snapshot(), **kept})
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        if snapshot.get("version") != _VERSION:
+            raise ValueError(
+                f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release that drew "
+                f"other random numbers; this one reads version {_VERSION}. Begin the run anew, in another file"
+            )
+        self.here.restore(within("here", snapshot))
+        for name, entry in vars(self).items():
+            if name in ("radius", "norm", "caution", "escape", "ahead"):
+                refill(entry, within(name, snapshot))
+            elif name not in ("kind", "here", "there"):
+                setattr(self, name, snapshot[name])

@@ -1,0 +1,51 @@
+"""The two kinds of steps: one on the full gradient, and a walk of them on batches. Views may have better ways."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from trsvr._arrays import Vector
+from trsvr.parts.subproblems import preconditioned_cg
+from trsvr.parts.variance import noise_and_signal, too_noisy
+from trsvr.problems.steps import Exit, Product, StepRequest, StepTaken, WalkRequest, WalkTaken
+from trsvr.problems.views import CurvatureView
+from trsvr.solvers.adaptive.rules import Rules
+
+
+def conjugate_gradients(product: Product, request: StepRequest, rules: Rules) -> StepTaken:
+    """Steihaug's, in the norm P, on the Hessian that ``product`` multiplies by."""
+    pairs: list[tuple[Vector, Vector]] | None = [] if request.keeps_pairs else None
+    solve = functools.partial(
+        preconditioned_cg,
+        product,
+        request.norm,
+        request.gradient,
+        max_iterations=request.most_products,
+        give_up=request.give_up,
+    )
+    alpha = request.alpha
+    found = solve(alpha * request.size, request.tolerance, keep=pairs)
+    if found.exit is Exit.NEGATIVE_CURVATURE and request.is_unbounded:
+        # Without a bound the model has no minimum: begin with a step as long as the gradient.
+        alpha, found = 1.0, solve(request.size, rules.cg_tolerance)
+    return StepTaken(found, alpha, pairs or (), request.gradient + found.product)
+
+
+def walk(view: CurvatureView, request: WalkRequest) -> WalkTaken:
+    """Steps on batches, until their noise is as large as what is left."""
+    x, steps, rows = request.x.copy(), 0, 0
+    slopes = view.penalty_slopes(request.reference)
+    while steps < request.most:
+        changes = view.changes(x, request.batch_size, request.scattered, request.draws, steps)
+        if changes is None:
+            return WalkTaken(x, steps, steps, rows, False)
+        first, second, rows = changes
+        estimate = request.gradient + 0.5 * (first + second) + (view.penalty_slopes(x) - slopes)
+        noise, signal = noise_and_signal(request.norm, first, second, estimate)
+        noisy = too_noisy(noise, signal, request.noise)
+        if noisy or signal > request.longest:
+            return WalkTaken(x, steps, steps + 1, rows, noisy and steps == 0)
+        x += request.step(estimate, math.sqrt(signal))
+        steps += 1
+    return WalkTaken(x, steps, steps, rows, False)
