@@ -9,11 +9,9 @@ Data sets are those of `trsvr.datasets`; set TRSVR_DATA_DIR. How fast it is besi
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import scipy.sparse.linalg
@@ -21,7 +19,7 @@ import scipy.sparse.linalg
 import trsvr
 from trsvr import datasets
 from trsvr.problems import double_well_logistic, logistic
-from trsvr.solvers.adaptive import costs, endings, judgement, measuring, method
+from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 
 SETS = ("synthetic", "mushrooms", "phishing", "madelon", "cod-rna", "ijcnn1", "covtype", "covtype.scale", "rcv1")
 EPSILON = float(np.finfo(float).eps)
@@ -90,53 +88,44 @@ def smallest_curvature(problem: Any, x: np.ndarray) -> float:
 # ------------------------------------------------------------------------------------------------------------- ablation
 
 
-def _never(*_: Any) -> bool:
-    return False
-
-
-#: Where the rules' constants are; one that several of them use is changed in all.
-MODULES = (costs, endings, judgement, measuring, method)
-RULES: dict[str, dict[str, Any]] = {
+#: What a rule is replaced by when it is switched off.
+OFF: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "no inner steps": {"_MOST_INNER_STEPS": 1},
-    "a quarter of the rows for P": {"_ROWS_PER_PASS": 1.0},
-    "all rows for P": {"_ROWS_PER_PASS": 1e9},
-    "P anew each time": {"_HELPFUL": -1.0},
-    "P is always the model": {"POOR": math.inf},
-    "CG to 0.1": {"_CG_ROUNDING": math.inf, "_CG_LOOSEST": 0.1},
-    "a step to confirm the end": {"_BELIEVED": 1.0},
-    "the end is not proven": {"_can_be_hidden": lambda state: 0.0},
-    "nothing remembered or sketched": {"directions_pay": _never},
+    "no inner steps": {"most_inner_steps": 1},
+    "inner steps always": {"cheap_batch": math.inf},
+    "a quarter of the rows for P": {"rows_per_pass": 1.0},
+    "all rows for P": {"rows_per_pass": 1e9},
+    "samples not averaged": {"averaged": -1.0},
+    "P anew each time": {"helpful": -1.0},
+    "P is always the model": {"poor_model": math.inf},
+    "P never begins anew": {"useless": math.inf},
+    "CG to 0.1": {"cg_rounding": math.inf, "cg_loosest": 0.1},
+    "a radius grows twofold only": {"leap": 2.0},
+    "a step to confirm the end": {"believed": 1.0},
+    "softness not remembered": {"forget": 0.0},
+    "scale not asked for": {"scaled": 0.0},
+    "moved curvatures may end": {"stood_still": math.inf},
+    "the end is not proven": {"proven": math.inf, "finest_look": math.inf},
+    "nothing remembered": {"pairs": 0},
+    "nothing sketched": {"many_products": 10**9},
+    "caution has no degrees": {"more_caution": 1.0},
+    "caution is not given up by degrees": {"held_back": math.inf},
 }
 NORMS = ("diagonal", "identity")
 
 
-@contextlib.contextmanager
-def without(changes: dict[str, Any]) -> Iterator[None]:
-    """The adaptive mode with other constants or functions in place of a rule's."""
-    with contextlib.ExitStack() as stack:
-        for name, other in changes.items():
-            homes = [module for module in MODULES if hasattr(module, name)]
-            if not homes:
-                raise LookupError(f"no rule of the adaptive mode reads {name}")
-            for module in homes:
-                stack.enter_context(mock.patch.object(module, name, other))
-        yield
-
-
 def ablation(sets: list[str], l2: float, seeds: int) -> None:
     """Passes to the default tolerance, the mean over seeds; they do not depend on the machine."""
-    print("| set | " + " | ".join(RULES) + " | " + " | ".join(f"norm {norm}" for norm in NORMS) + " |")
-    print("|---|" + "---:|" * (len(RULES) + len(NORMS)))
+    variants = {name: AdaptiveTRSVR(rules=replace(Rules(), **changes)) for name, changes in OFF.items()}
+    variants |= {f"norm {norm}": AdaptiveTRSVR(norm=norm) for norm in NORMS}
+    print("| set | " + " | ".join(variants) + " |")
+    print("|---|" + "---:|" * len(variants))
     for name in sets:
         X, y = load(name)
         problem = logistic(X, y, l2=l2)
-        variants = [(changes, trsvr.TRSVR()) for changes in RULES.values()]
-        variants += [({}, trsvr.TRSVR(norm=norm)) for norm in NORMS]
         cells = []
-        for changes, solver in variants:
-            with without(changes):
-                runs = [trsvr.minimize(problem, solver, seed=seed, max_passes=3000) for seed in range(seeds)]
+        for solver in variants.values():
+            runs = [trsvr.minimize(problem, solver, seed=seed, max_passes=3000) for seed in range(seeds)]
             passes = f"{np.mean([run.passes for run in runs]):.0f}"
             cells.append(passes if all(run.success for run in runs) else f"> {passes}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)

@@ -61,8 +61,8 @@ class StepRequest:
         Radius over size.
     penalty : array
         Diagonal of the penalty's Hessian; the view's own is that of the losses.
-    tolerance, most_products
-        When to stop: at this relative residual, or after so many products.
+    tolerance, rough_tolerance, most_products
+        When to stop: at this relative residual (the second one where the step begins anew), or after so many products.
     earlier : matrix or None
         Earlier steps, or directions of conjugate gradients, the newest last.
     keeps_pairs : bool
@@ -81,6 +81,7 @@ class StepRequest:
     alpha: float
     penalty: Vector
     tolerance: float
+    rough_tolerance: float
     most_products: int
     earlier: Matrix | None
     keeps_pairs: bool

@@ -20,14 +20,14 @@ One outer iteration at the reference point x̃, with f and the full gradient g̃
 With P from all rows, α ≥ 1 and no inner steps this is Newton's method; it gets there by itself where nothing less
 works.
 
-`iteration` has it as code, `measuring` P and H, `steps` both kinds of steps, `judgement` what a step teaches, `endings`
-when to stop; `state` is what is carried from one iteration to the next, `rules` every tuned number.
+`iteration` has it as code, `measuring` P and H, `judgement` what a step teaches, `endings` when to stop; `state` is
+what is carried from one iteration to the next, `rules` every tuned number, `method` the solver.
 """
 
 from __future__ import annotations
 
-from trsvr.solvers.adaptive.iteration import AdaptiveTRSVR
 from trsvr.solvers.adaptive.measuring import NORMS
+from trsvr.solvers.adaptive.method import AdaptiveTRSVR
 from trsvr.solvers.adaptive.rules import Rules
 
 __all__ = ["NORMS", "AdaptiveTRSVR", "Rules"]

@@ -11,28 +11,19 @@ from trsvr._vectors import dot
 from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import DenseNorm
 from trsvr.parts.subproblems import preconditioned_cg
-from trsvr.problems.base import Problem
 from trsvr.problems.steps import Exit
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import AdaptiveState, FoundStep, Measured, Outcome
-from trsvr.solvers.base import EpochReport, State
+from trsvr.solvers.adaptive.state import FoundStep, Iteration, Measured, Outcome
 
 _ROUNDING = 64 * float(np.finfo(float).eps)
 
 
-def left_to_gain(
-    problem: Problem,
-    state: State,
-    own: AdaptiveState,
-    outcome: Outcome,
-    decrease: float,
-    report: EpochReport,
-    rules: Rules,
-) -> float:
+def left_to_gain(it: Iteration, outcome: Outcome, decrease: float) -> float:
     """How far f is above its minimum; not a number where only the gradient can tell.
 
     ``decrease`` is ½‖g‖²_{P⁻¹} at the new point. An estimate that would end the run gets a second look.
     """
+    state, own, rules = it.state, it.own, it.rules
     known = own.here.prices().diagonal < math.inf
     if outcome.decrease > 0.0:
         softness = outcome.predicted / outcome.decrease
@@ -42,7 +33,7 @@ def left_to_gain(
     if not expected <= little:
         return expected
     if known:
-        expected = _second_look(problem, state, own, outcome.measured, expected, little, report, rules)
+        expected = _second_look(it, outcome.measured, expected, little)
     # Conjugate gradients that were cut short because the time is up have predicted too little.
     return math.nan if state.time_is_up() else expected
 
@@ -67,16 +58,7 @@ def estimate(outcome: Outcome, decrease: float, gained: float, softness: float, 
     return predicted if knows else max(predicted, decrease)
 
 
-def _second_look(
-    problem: Problem,
-    state: State,
-    own: AdaptiveState,
-    measured: Measured,
-    expected: float,
-    little: float,
-    report: EpochReport,
-    rules: Rules,
-) -> float:
+def _second_look(it: Iteration, measured: Measured, expected: float, little: float) -> float:
     """The estimate of an end, unless something speaks against it.
 
     P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
@@ -84,7 +66,8 @@ def _second_look(
     may have passed by directions that only the penalty sees; without a penalty nothing tells those from rounding, and
     the gradient must do. So it is without a norm, where nothing is known but the gradient and the penalty's convexity.
     """
-    view, squared = own.here, dot(state.gradient, state.gradient)
+    state, own, rules, view = it.state, it.own, it.rules, it.own.here
+    squared = dot(state.gradient, state.gradient)
     if measured.convexity is not None:
         return 0.5 * squared / measured.convexity if measured.convexity > 0.0 else math.nan
     moved = abs(view.total_weight() - own.norm.total_weight)
@@ -111,8 +94,8 @@ def _second_look(
         rules.look_products,
         give_up=state.time_is_up,
     )
-    report.hessian_products += taken.products
-    report.gradient_evaluations += taken.products * problem.n_samples
+    it.report.hessian_products += taken.products
+    it.report.gradient_evaluations += taken.products * it.problem.n_samples
     if taken.exit is Exit.NEGATIVE_CURVATURE:
         return expected
     seen = taken.predicted(state.gradient)
@@ -136,12 +119,13 @@ def _can_be_hidden(penalty: Vector, losses: Vector | None, squared: float) -> fl
     return 0.5 * squared / smallest
 
 
-def escape_of(state: State, own: AdaptiveState, measured: Measured, rules: Rules) -> float:
+def escape_of(it: Iteration, measured: Measured) -> float:
     """Without convexity a small decrease proves nothing: ask for a small gradient, then for no way further down.
 
     Returns what is expected then. If the Hessian has a direction of negative curvature, the next outer iteration steps
     along it.
     """
+    state, own, rules = it.state, it.own, it.rules
     expected = own.expected_decrease
     if expected > rules.little * max(abs(state.value), np.finfo(float).tiny):
         return expected

@@ -8,25 +8,22 @@ import numpy as np
 
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.norms import DenseNorm
-from trsvr.problems.base import Problem
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import AdaptiveState, Outcome
-from trsvr.solvers.base import EpochReport, Goal, Progress, State
+from trsvr.solvers.adaptive.state import Iteration, Outcome
+from trsvr.solvers.base import Progress, State
 
 _EPSILON = float(np.finfo(float).eps)
 
 
-def judge(
-    problem: Problem, state: State, own: AdaptiveState, report: EpochReport, rules: Rules, *, may_grow_batch: bool
-) -> Progress:
+def judge(it: Iteration) -> Progress:
     """Keep the trial point if it is better, else go back to the reference."""
-    outcome: Outcome = report.outcome
+    state, own, report, outcome = it.state, it.own, it.report, it.report.outcome
     finite = bool(np.isfinite(state.gradient).all()) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
     reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
     if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
-        at_floor = _go_on(problem, state, own, outcome, decrease, report, rules)
+        at_floor = _go_on(it, outcome, decrease)
         return Progress(own.expected_decrease, at_floor, own.nonconvex)
     step = float(np.abs(state.x - outcome.x).max())
     at_floor = finite and own.escape.direction is None and outcome.gained_nothing(state.value)
@@ -34,24 +31,16 @@ def judge(
     state.x[:] = outcome.x
     state.value, state.gradient = outcome.value, outcome.gradient
     report.rejected = 1
-    _be_warned(own, outcome, rules, may_grow_batch)
+    _be_warned(it, outcome)
     return Progress(own.expected_decrease, at_floor, own.nonconvex)
 
 
-def _go_on(
-    problem: Problem,
-    state: State,
-    own: AdaptiveState,
-    outcome: Outcome,
-    decrease: float,
-    report: EpochReport,
-    rules: Rules,
-) -> bool:
+def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     """The trial point is the next reference: all that is remembered follows what it gained and what is left.
 
     Returns whether neither values nor gradients tell the two points apart any more.
     """
-    radius, norm = own.radius, own.norm
+    state, own, rules, radius, norm = it.state, it.own, it.rules, it.own.radius, it.own.norm
     own.escape.direction = None
     refused, radius.accepted = not radius.accepted, True
     if not refused:
@@ -65,20 +54,20 @@ def _go_on(
         norm.averaged = 0
         norm.wanted_rows *= 2.0
     own.swap_views()
-    left = left_to_gain(problem, state, own, outcome, decrease, report, rules)
-    radius.cg_tolerance = next_tolerance(state.goal, state, outcome, decrease, left, rules)
+    left = left_to_gain(it, outcome, decrease)
+    radius.cg_tolerance = next_tolerance(state, outcome, decrease, left, rules)
     # With raised curvatures steps are short, and that they gain little says nothing.
     own.expected_decrease = math.inf if own.caution.raised and own.graded else left
     if own.nonconvex:
-        own.expected_decrease = escape_of(state, own, outcome.measured, rules)
+        own.expected_decrease = escape_of(it, outcome.measured)
         return False
     full = outcome.length >= 1.0 and not outcome.bounded
     return full and radius.contraction > rules.useless and outcome.gained_nothing(state.value)
 
 
-def _be_warned(own: AdaptiveState, outcome: Outcome, rules: Rules, may_grow_batch: bool) -> None:
+def _be_warned(it: Iteration, outcome: Outcome) -> None:
     """The step went wrong: a shorter one along an escape, raised curvatures, or a smaller radius and larger samples."""
-    radius, norm = own.radius, own.norm
+    own, rules, radius, norm = it.own, it.rules, it.own.radius, it.own.norm
     radius.accepted = False
     if own.escape.direction is not None:
         own.escape.shorten(rules)
@@ -91,11 +80,11 @@ def _be_warned(own: AdaptiveState, outcome: Outcome, rules: Rules, may_grow_batc
     if not isinstance(outcome.measured.norm, DenseNorm):
         return  # the whole Hessian was the model: it is not the sample that was wrong
     norm.wanted_rows *= 2.0
-    if may_grow_batch:
+    if it.chosen.batch_size is None:
         own.batch_size *= 2.0
 
 
-def next_tolerance(goal: Goal, state: State, outcome: Outcome, decrease: float, left: float, rules: Rules) -> float:
+def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float, rules: Rules) -> float:
     """How exactly the next subproblem on the whole Hessian is worth solving.
 
     The model predicted a gradient; what came differs by a part w of the last one, in P⁻¹. That part falls with the
@@ -108,6 +97,7 @@ def next_tolerance(goal: Goal, state: State, outcome: Outcome, decrease: float, 
     expected = wrong * (decrease / outcome.decrease) ** 0.25
     rounding = math.sqrt(rules.cg_rounding * abs(state.value) / decrease)
     largest = float(np.abs(state.gradient).max())
+    goal = state.goal
     part = goal.decrease / left if left > 0.0 else 0.0  # the estimate may underflow
     enough = rules.cg_enough * min(math.sqrt(part), goal.gradient / largest)
     return min(max(expected, rounding, enough), rules.cg_loosest)

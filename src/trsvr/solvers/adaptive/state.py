@@ -10,10 +10,11 @@ import numpy as np
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._vectors import dot
+from trsvr.problems.base import Problem
 from trsvr.problems.steps import Exit, NormedStep, Product
 from trsvr.problems.views import CurvatureView, Raising
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.base import flat, refill, within
+from trsvr.solvers.base import EpochReport, State, flat, refill, within
 
 _EPSILON = float(np.finfo(float).eps)
 _TINY = float(np.finfo(float).tiny)
@@ -220,3 +221,28 @@ class AdaptiveState:
                 refill(entry, within(name, snapshot))
             elif name not in ("kind", "here", "there"):
                 setattr(self, name, snapshot[name])
+
+
+def own_state(state: State) -> AdaptiveState:
+    """The adaptive mode's part of a run's state."""
+    assert isinstance(state.own, AdaptiveState)
+    return state.own
+
+
+class Choices(NamedTuple):
+    """What the user has fixed; None is left to the mode."""
+
+    batch_size: int | None
+    inner_steps: int | None
+    max_cg: int | None
+
+
+class Iteration(NamedTuple):
+    """What the parts of one outer iteration share."""
+
+    problem: Problem
+    state: State
+    own: AdaptiveState
+    rules: Rules
+    chosen: Choices
+    report: EpochReport

@@ -1,4 +1,4 @@
-"""The two kinds of steps: one on the full gradient, and a walk of them on batches. Views may have better ways."""
+"""The adaptive mode's two kinds of steps: one on the full gradient, a walk on batches. Views may know better ways."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy
 from trsvr.problems.steps import Exit, Product, StepRequest, StepTaken, WalkRequest, WalkTaken
 from trsvr.problems.views import CurvatureView
-from trsvr.solvers.adaptive.rules import Rules
 
 
-def conjugate_gradients(product: Product, request: StepRequest, rules: Rules) -> StepTaken:
+def conjugate_gradients(product: Product, request: StepRequest) -> StepTaken:
     """Steihaug's, in the norm P, on the Hessian that ``product`` multiplies by."""
     pairs: list[tuple[Vector, Vector]] | None = [] if request.keeps_pairs else None
     solve = functools.partial(
@@ -28,7 +27,7 @@ def conjugate_gradients(product: Product, request: StepRequest, rules: Rules) ->
     found = solve(alpha * request.size, request.tolerance, keep=pairs)
     if found.exit is Exit.NEGATIVE_CURVATURE and request.is_unbounded:
         # Without a bound the model has no minimum: begin with a step as long as the gradient.
-        alpha, found = 1.0, solve(request.size, rules.cg_tolerance)
+        alpha, found = 1.0, solve(request.size, request.rough_tolerance)
     return StepTaken(found, alpha, pairs or (), request.gradient + found.product)
 
 

@@ -1,0 +1,113 @@
+"""The adaptive mode as a solver: what may be chosen, how it begins, what it keeps of a full pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from trsvr import _check
+from trsvr._arrays import Vector
+from trsvr._draws import Draws
+from trsvr.parts.gradients import NoMemory
+from trsvr.problems.base import Problem
+from trsvr.problems.views import Coming
+from trsvr.solvers.adaptive.iteration import outer_iteration
+from trsvr.solvers.adaptive.judgement import judge
+from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, rows_of_matrix
+from trsvr.solvers.adaptive.rules import Rules
+from trsvr.solvers.adaptive.state import AdaptiveState, Caution, Choices, Iteration, NormState, Radius, own_state
+from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
+
+
+@dataclass(frozen=True)
+class AdaptiveTRSVR(Solver):
+    """The mode; `trsvr.TRSVR` is its public face.
+
+    Parameters
+    ----------
+    batch_size, inner_steps : int or "auto"
+        A number for batch_size means rows drawn uniformly with replacement; "auto" takes runs of consecutive rows.
+    norm : {"auto", "dense", "diagonal", "identity"}
+        With several outputs "dense" is a matrix for each of them.
+    max_cg : int or "auto"
+        Conjugate-gradient iterations per step at most.
+    rules : Rules
+        The tuned numbers.
+    """
+
+    batch_size: int | str = "auto"
+    inner_steps: int | str = "auto"
+    norm: str = "auto"
+    max_cg: int | str = "auto"
+    rules: Rules = field(default_factory=Rules)
+
+    judges = True
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "inner_steps", "max_cg"):
+            if vars(self)[name] != "auto":
+                _check.whole(name, vars(self)[name])
+        _check.one_of("norm", self.norm, NORMS)
+
+    def check(self, problem: Problem) -> None:
+        """Raise ValueError if this cannot run on the problem."""
+        if self.batch_size != "auto":
+            _check.whole("batch_size", self.batch_size, at_most=problem.n_samples)
+        if self.norm not in ("dense", "diagonal"):
+            return
+        prices = problem.curvature_view().prices()
+        if math.isinf(prices.diagonal):
+            raise ValueError(
+                f"norm {self.norm!r} needs a linear model, got {type(problem).__name__}; "
+                "'identity' and 'auto' work with any problem"
+            )
+        if self.norm == "dense":
+            if math.isinf(prices.matrix_row):
+                raise ValueError("norm 'dense' with several outputs needs the rows in memory; 'diagonal' does not")
+            size, what = 80 * problem.n_parameters**2 // problem.n_outputs, f"{problem.n_parameters} parameters"
+            _check.fits_in_memory(size, f"norm 'dense' with {what}", "'diagonal' needs no matrix")
+
+    def _choices(self) -> Choices:
+        """What the user has fixed."""
+        numbers = {name: vars(self)[name] for name in ("batch_size", "inner_steps", "max_cg")}
+        return Choices(**{name: None if chosen == "auto" else int(chosen) for name, chosen in numbers.items()})
+
+    def init(self, problem: Problem, x: Vector) -> State:
+        """State before the first outer iteration."""
+        rules, n, here, there = self.rules, problem.n_samples, problem.curvature_view(), problem.curvature_view()
+        d = problem.n_parameters // here.n_outputs
+        kind = kind_of_norm(self.norm, here.prices(), n, d, rules)
+        dense = kind == "dense"
+        here.warm_up(dense)
+        bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
+        first = max(int(n * rules.first_batch), min(n, rules.smallest_batch))
+        own = AdaptiveState(
+            kind,
+            here,
+            there,
+            # Only where P is near H does α = 1 stand for a Newton step.
+            Radius(1.0 if dense and here.n_outputs == 1 else rules.unbounded, rules.cg_tolerance),
+            NormState(float(first_rows(n, d, rules) if dense else n)),
+            Caution(rules.first_caution),
+            float(self._choices().batch_size or first),
+            bends_down,
+        )
+        return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
+
+    def evaluate(self, problem: Problem, state: State, coming: Draws | None) -> tuple[float, Vector]:
+        """Full value and gradient at x, keeping what the curvature there needs."""
+        own = own_state(state)
+        rows, batch, n = rows_of_matrix(problem, own), int(own.batch_size), problem.n_samples
+        walks = own.kind == "dense" and rows < n and self.batch_size == "auto" and batch <= self.rules.largest_batch * n
+        return own.there.evaluate(state.x, Coming(own.kind, rows, batch if walks else 0, own.caution.raised, coming))
+
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
+        """Norm, step on the full gradient, steps on batches; `judge` sees what they were worth."""
+        own = own_state(state)
+        report = EpochReport(alpha=own.radius.alpha)
+        outer_iteration(Iteration(problem, state, own, self.rules, self._choices(), report), rows.draws)
+        return report
+
+    def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
+        """Keep the trial point or go back, and learn from it."""
+        return judge(Iteration(problem, state, own_state(state), self.rules, self._choices(), report))
