@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 import trsvr
-from trsvr.engine import fingerprint
 
 ROWS, COLUMNS = 500_000, 50
 SOLVERS = [
@@ -29,7 +28,7 @@ def main() -> None:
     y = X @ random.normal(size=COLUMNS) + random.logistic(size=ROWS) > 0
     problem = trsvr.problems.logistic(X, y)
     begun = time.perf_counter()
-    fingerprint.of_problem(problem)
+    problem.fingerprint()
     seconds = time.perf_counter() - begun
     print(f"{ROWS} x {COLUMNS}: fingerprint {seconds:.3f} s, {X.nbytes / seconds / 1e9:.2f} GB/s")
     print("solver   epochs   run   kept run   file")

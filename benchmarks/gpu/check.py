@@ -27,6 +27,7 @@ import torch
 
 import trsvr
 from trsvr import problems
+from trsvr._draws import Draws
 from trsvr.parts.norms import DenseNorm
 from trsvr.torch import LinearModel
 from trsvr.torch.linear.sums import Runs
@@ -159,7 +160,7 @@ def check_inner_steps(loss, dtype, device, sparse=False, n=5000, p=9, intercept=
     at = 0.1 * rng.normal(size=d)
     view = plain.curvature_view()
     _, gradient = view.evaluate(at)
-    norm = DenseNorm(view.matrix(n, rng)[0], np.abs(plain.penalty.curvatures(at)) + 1e-6)
+    norm = DenseNorm(view.blocks(n, Draws(0, 0))[0][0], np.abs(plain.penalty.curvatures(at)) + 1e-6)
     inverse, factor, count, length, most, key = norm.plain_inverse(), 0.7, 40, 16, 4, 12345
     start = at - factor * inverse @ gradient
     arguments = (at, start, gradient, fused.sums.stands_for(norm), fused.penalty.cubic, factor)

@@ -6,26 +6,28 @@ goes on with the very same numbers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+# What the adaptive mode draws for.
+_PURPOSES = {"matrix": 1, "batch": 2, "directions": 3, "sketch": 4, "held": 5}
 
-def generator(seed: int, epoch: int) -> np.random.Generator:
+
+def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
     """The random numbers of one epoch: ``Philox(SeedSequence([seed, epoch]))``."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, *more])))
 
 
-class Draws:
-    """The random numbers of one epoch of the adaptive mode, made when they are first asked for: many need none."""
+class Draws(NamedTuple):
+    """The random numbers of one epoch of the adaptive mode: a stream for every purpose, whoever asks and when."""
 
-    def __init__(self, seed: int, epoch: int) -> None:
-        self.seed, self.epoch = seed, epoch
-        self._generator: np.random.Generator | None = None
+    seed: int
+    epoch: int
 
-    def stream(self, name: str, number: int = 0) -> np.random.Generator:
-        """The numbers for one purpose."""
-        if self._generator is None:
-            self._generator = generator(self.seed, self.epoch)
-        return self._generator
+    def stream(self, purpose: str, number: int = 0) -> np.random.Generator:
+        """The numbers for one purpose; there is one stream for every batch, and for every matrix."""
+        return generator(self.seed, self.epoch, _PURPOSES[purpose], number)
 
 
 #: For a look aside that is no run's: all rows, say, of which none is drawn.

@@ -231,7 +231,7 @@ class Order(NamedTuple):
 class Own(NamedTuple):
     """What a round asks of one block beyond that."""
 
-    random: Any = None  # for the sample
+    draws: Any = None  # for the sample: the epoch's, and the number of the block
     halves: Any = None  # (begins, ends) of runs in this block: the first half of a batch, and the second
     moved: Any = None  # the point for which the change of the gradient since x is wanted
 
@@ -313,7 +313,7 @@ def _curvature(answer: Sums, model: LinearModel, view: MarginView | OutputView, 
         if not model.squared_rows.size:
             model._scan()
         wanted = view.n_rows if order.sample >= 1.0 else int(np.ceil(order.sample * view.n_rows))
-        matrix, taken = view.sampled_matrix(wanted, own.random)
+        matrix, taken = view.sampled_matrix(wanted, *own.draws)
         answer["matrix"] = matrix[np.triu_indices(view.d)] * model.n_samples
         answer["taken"] = np.array([float(taken)])
 

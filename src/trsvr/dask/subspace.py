@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
-from trsvr._draws import generator
+from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.dask.rows import Here
 from trsvr.parts.norms import IdentityNorm
@@ -58,24 +58,24 @@ class HeldRows:
 
     def __init__(self, model: DaskModel) -> None:
         self._model = model
-        self._slices: list[tuple[int, int, int, Here]] = []  # seed, epoch, size
+        self._slices: list[tuple[Draws, int, Here]] = []  # by which they were drawn, and how many
         self._views: list[MarginView | OutputView] = []
 
-    def next_slice(self, coming: tuple[int, int] | None) -> Here | None:
+    def next_slice(self, coming: Draws | None) -> Here | None:
         """The rows that should come with the full gradient before this epoch; None where there are enough."""
-        seed, epoch = coming or (0, 0)
-        if epoch == 0:  # a run begins
+        coming = coming or Draws(0, 0)
+        if coming.epoch == 0:  # a run begins
             self._slices, self._views = [], []
-        if any(known[:2] == (seed, epoch) for known in self._slices):
+        if any(draws == coming for draws, *_ in self._slices):
             return None
         model = self._model
-        held = sum(size for _, _, size, _ in self._slices)
+        held = sum(size for _, size, _ in self._slices)
         size = min(model.rows_worth, min(model.rows_at_once, model.n_samples // _SAMPLE_PART) - held)
-        return self._add(seed, epoch, size) if size > 0 else None
+        return self._add(coming, size) if size > 0 else None
 
-    def _add(self, seed: int, epoch: int, size: int) -> Here:
-        here = Here(self._model, _spread(self._model.n_samples, size, generator(seed, epoch)))
-        self._slices.append((seed, epoch, size, here))
+    def _add(self, draws: Draws, size: int) -> Here:
+        here = Here(self._model, _spread(self._model.n_samples, size, draws.stream("held")))
+        self._slices.append((draws, size, here))
         return here
 
     def at(self, x: Vector, raised: bool) -> SampledHessian:
@@ -93,9 +93,9 @@ class HeldRows:
         if not self._slices:
             return {}
         return {
-            "seed": self._slices[0][0],
-            "epochs": np.array([epoch for _, epoch, *_ in self._slices]),
-            "sizes": np.array([size for _, _, size, _ in self._slices]),
+            "seed": self._slices[0][0].seed,
+            "epochs": np.array([draws.epoch for draws, *_ in self._slices]),
+            "sizes": np.array([size for _, size, _ in self._slices]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class HeldRows:
             for epoch, size in zip(snapshot["epochs"].tolist(), snapshot["sizes"].tolist(), strict=True):
                 if not 0 < size <= self._model.n_samples:
                     raise ValueError(f"a sample must have 1 … {self._model.n_samples} rows, got {size}")
-                self._add(int(snapshot["seed"]), epoch, size)
+                self._add(Draws(int(snapshot["seed"]), epoch), size)
 
 
 def _spread(n: int, size: int, random: np.random.Generator) -> Indices:

@@ -20,7 +20,6 @@ With a diagonal norm, or several outputs:
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from typing import TYPE_CHECKING, Any
@@ -28,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
-from trsvr._draws import Draws, generator
+from trsvr._draws import Draws
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
 from trsvr.dask.subspace import HeldRows, step_in_subspace, view_of
-from trsvr.problems.curvature import MarginView, draw_runs, sample_pieces
+from trsvr.problems.curvature import MarginView, draw_runs
 from trsvr.problems.steps import StepRequest, StepTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 from trsvr.solvers.base import within
@@ -51,29 +50,27 @@ class Pool:
     def __init__(self, model: LinearModel) -> None:
         self._model = model
         self.held = HeldRows(model)
-        self.epoch: tuple[int, int] | None = None
+        self.epoch: Draws | None = None
         self.batch_size = 0  # rows of the first inner step, which have been sent for; 0: none
         self.second_round = False  # whether this iteration's second round has been spent
         self._parts: list[tuple[list[Indices], int, Here]] = []
         self._views: dict[int, tuple[Vector, MarginView]] = {}
 
-    def begin(self, epoch: tuple[int, int] | None) -> None:
+    def begin(self, epoch: Draws | None) -> None:
         """Forget the rows of the iteration before."""
         self.epoch, self.second_round, self.batch_size = epoch, False, 0
         self._parts, self._views = [], {}
 
-    def plan_first(self, batch_size: int, random: np.random.Generator) -> Here | None:
-        """The rows of the iteration's first inner step, after the numbers that the matrix takes."""
+    def plan_first(self, batch_size: int, draws: Draws) -> Here | None:
+        """The rows of the iteration's first inner step."""
         self.batch_size = batch_size
-        ahead = copy.deepcopy(random)
-        ahead.random(sample_pieces(self._model.n_rows))
-        return self.plan(batch_size, ahead, 1)
+        return self.plan(batch_size, draws, range(1))
 
-    def plan(self, batch_size: int, random: np.random.Generator, steps: int, scattered: bool = False) -> Here | None:
-        """The rows of the next steps, to be sent for; None where not even one batch is worth its way."""
+    def plan(self, batch_size: int, draws: Draws, numbers: range, scattered: bool = False) -> Here | None:
+        """The rows of these steps, to be sent for; None where not even one batch is worth its way."""
         runs: list[Indices] = []
-        for _ in range(steps):
-            begins, length = draw_runs(self._model.n_rows, batch_size, random, scattered)
+        for number in numbers:
+            begins, length = draw_runs(self._model.n_rows, batch_size, draws.stream("batch", number), scattered)
             if self.find(begins, length) is not None:
                 continue
             if (len(runs) + 1) * begins.size * length > self._model.rows_worth:
@@ -128,7 +125,6 @@ class DaskView(CurvatureView):
             batch_row=math.inf if several else 0.0,
             wait=1.0,
         )
-        self._asked_for: tuple[int, int] | None = None  # the epoch before which this view was evaluated
 
     def prices(self) -> Prices:
         """What rounds cost."""
@@ -148,46 +144,35 @@ class DaskView(CurvatureView):
         if same:
             self._raised = False
             return self._value[0], self._value[1].copy()
-        epoch = None if coming.draws is None else (coming.draws.seed, coming.draws.epoch)
-        here = None if coming.norm == "dense" else self._pool.held.next_slice(epoch)
-        self._look(x, epoch, here)
+        self._look(x, None if coming.norm == "dense" else self._pool.held.next_slice(coming.draws))
         return self._value[0], self._value[1].copy()
 
-    def _look(self, x: Vector, coming: tuple[int, int] | None, here: Here | None) -> None:
+    def _look(self, x: Vector, here: Here | None) -> None:
         """The first round at x, before the epoch that comes."""
-        self._x, self._known, self._asked_for = x.copy(), {}, coming
-        kind, rows, batch_size, self._raised, _ = self._expected
-        self._pool.begin(coming)
-        random = None if coming is None else generator(*coming)
-        if kind == "dense" and random is not None and batch_size:
-            here = self._pool.plan_first(batch_size, random)
-        sums = self._round(kind, rows, random, here, gradient=True)
+        self._x, self._known = x.copy(), {}
+        kind, rows, batch_size, self._raised, draws = self._expected
+        self._pool.begin(draws)
+        if kind == "dense" and draws is not None and batch_size:
+            here = self._pool.plan_first(batch_size, draws)
+        sums = self._round(kind, rows, draws, here, gradient=True)
         self._raised = False
         self._value = self.problem.finish(x, sums)
 
-    def _coming_random(self) -> np.random.Generator | None:
-        coming = self.problem.coming
-        return None if coming is None else generator(coming.seed, coming.epoch)
-
-    def _rows_of_all_steps(self, random: np.random.Generator | None, batch_size: int) -> Here | None:
+    def _rows_of_all_steps(self, draws: Draws | None) -> Here | None:
         """What a round that makes the matrix again should bring along, because it is the iteration's second one."""
-        if random is None or not batch_size:
-            return None
-        ahead = copy.deepcopy(random)
-        ahead.random(sample_pieces(self.n_rows))
-        return self._pool.plan(batch_size, ahead, 1 + _FURTHER_STEPS)
+        batch_size = self._expected.batch_size
+        return self._pool.plan(batch_size, draws, range(1 + _FURTHER_STEPS)) if draws and batch_size else None
 
     def _round(
-        self, kind: str, rows: int, random: np.random.Generator | None, here: Here | None = None, gradient: bool = False
+        self, kind: str, rows: int, draws: Draws | None, here: Here | None = None, gradient: bool = False
     ) -> Any:
         """One round at this view's point: a sample for the matrix, or the diagonal, and rows."""
         order = Order(self.problem.formulas, self._x, gradient=gradient, raised=self._raised)
-        own, state = None, None
-        if kind == "dense" and random is not None:
+        own = None
+        if kind == "dense" and draws is not None:
             share = 1.0 if rows >= self.n_rows else rows / self.n_rows
             order = order._replace(sample=share)
-            own = [Own(random=stream) for stream in _streams(random, self.problem.n_blocks)]
-            state = _state(random)
+            own = [Own(draws=(draws, block)) for block in range(self.problem.n_blocks)]
         elif kind != "dense":
             order = order._replace(diagonal=True)
         sums = self.problem.send(order, own, here).sums()
@@ -203,18 +188,18 @@ class DaskView(CurvatureView):
             half = np.zeros((self.d, self.d))
             half[np.triu_indices(self.d)] = sums["matrix"] / self.problem.n_samples
             matrix = half + np.triu(half, 1).T
-            self._known["matrix", self._raised] = (rows, state, matrix, int(sums["taken"][0]))
+            self._known["matrix", self._raised] = (rows, draws, matrix, int(sums["taken"][0]))
         return sums
 
     def snapshot(self) -> dict[str, Any]:
         """What the view knows, for a checkpoint: its point and what was asked for there; the rest follows."""
-        kind, rows, batch_size, raised, _ = self._expected
+        kind, rows, batch_size, raised, draws = self._expected
         asked = {"kind": _KINDS.index(kind), "rows": rows, "batch_size": batch_size, "raised": raised}
         pool = {"batch_size": self._pool.batch_size}
         return {
             "x": self._x,
             "raised": self._raised,
-            "asked": asked | _epoch_record(self._asked_for),
+            "asked": asked | _epoch_record(draws),
             "pool": pool | _epoch_record(self._pool.epoch),
             "held": self._pool.held.snapshot(),
         }
@@ -225,14 +210,16 @@ class DaskView(CurvatureView):
         if x.shape != (self.d,):
             raise ValueError(f"x must have {self.d} numbers, got shape {x.shape}")
         kind = _KINDS[int(asked["kind"])]
-        self._expected = Coming(kind, int(asked["rows"]), int(asked["batch_size"]), bool(asked["raised"]))
+        self._expected = Coming(
+            kind, int(asked["rows"]), int(asked["batch_size"]), bool(asked["raised"]), _epoch_of(asked)
+        )
         self._pool.held.restore(within("held", snapshot))
         if np.isfinite(x).all():
-            self._look(x, _epoch_of(asked), None)
+            self._look(x, None)
         if self._pool.epoch != _epoch_of(pool):  # the last trial point was refused: it had its rows sent for
             self._pool.begin(_epoch_of(pool))
             if pool["batch_size"] and self._pool.epoch is not None:
-                self._pool.plan_first(int(pool["batch_size"]), generator(*self._pool.epoch))
+                self._pool.plan_first(int(pool["batch_size"]), self._pool.epoch)
         self._raised = bool(snapshot["raised"])
 
     # ------------------------------------------------------------------------------------------------- the curvatures
@@ -251,10 +238,10 @@ class DaskView(CurvatureView):
         key = ("weight", self._raised)
         if key not in self._known:
             # What is asked for next will be the matrix, or the diagonal: it comes along.
-            kind, rows, batch_size, _, _ = self._expected
-            random = self._coming_random()
+            kind, rows, *_ = self._expected
+            coming = self.problem.coming
             self._pool.second_round = True
-            self._round(kind, rows, random, self._rows_of_all_steps(random, batch_size) if kind == "dense" else None)
+            self._round(kind, rows, coming, self._rows_of_all_steps(coming) if kind == "dense" else None)
             if key not in self._known:
                 self._round("diagonal", 0, None)
         before, after = self._known[key]
@@ -273,20 +260,18 @@ class DaskView(CurvatureView):
 
         Every block takes its share of the rows, by the same rule as if it were all there is.
         """
-        key, random = ("matrix", self._raised), draws.stream("matrix")
+        key = ("matrix", self._raised)
         kept = known = self._known.get(key)
-        if known is None or known[0] != rows or known[1] != _state(random):
-            coming = self._coming_random()
-            of_this_epoch = coming is not None and _state(coming) == _state(random)
+        if known is None or known[:2] != (rows, draws):
+            of_this_epoch = self.problem.coming == draws
             here = None
             if of_this_epoch:
                 self._pool.second_round = True
-                here = self._rows_of_all_steps(random, self._expected.batch_size)
-            self._round("dense", rows, random, here)
+                here = self._rows_of_all_steps(draws)
+            self._round("dense", rows, draws, here)
             known = self._known[key]
             if not of_this_epoch and kept is not None:  # a look aside: what the coming epoch will ask for stays
                 self._known[key] = kept
-        random.random(sample_pieces(self.n_rows))  # as many as the same sample takes in memory
         return known[2][None].copy(), known[3]
 
     def product(self, v: Vector) -> Vector:
@@ -321,15 +306,13 @@ class DaskView(CurvatureView):
 
         None where that would take a third round.
         """
-        random = draws.stream("batch", number)
-        before = copy.deepcopy(random)
-        begins, length = draw_runs(self.n_rows, batch_size, random, scattered)
+        begins, length = draw_runs(self.n_rows, batch_size, draws.stream("batch", number), scattered)
         found = self._pool.find(begins, length)
         if found is None:
             if self._pool.second_round:
                 return None
             self._pool.second_round = True
-            here = self._pool.plan(batch_size, before, _FURTHER_STEPS, scattered)
+            here = self._pool.plan(batch_size, draws, range(number, number + _FURTHER_STEPS), scattered)
             if here is None:
                 return self._changes_there(x, begins, length)
             here.problem()
@@ -384,20 +367,10 @@ def _mean_change(view: MarginView, x: Vector, numbers: Indices) -> Vector:
     return view.changes_on(x, doubled, 1)[0]
 
 
-def _epoch_record(epoch: tuple[int, int] | None) -> dict[str, int]:
+def _epoch_record(epoch: Draws | None) -> dict[str, int]:
     """Seed and epoch, for a checkpoint."""
-    return {} if epoch is None else {"seed": epoch[0], "epoch": epoch[1]}
+    return {} if epoch is None else epoch._asdict()
 
 
-def _epoch_of(record: dict[str, Any]) -> tuple[int, int] | None:
-    return (int(record["seed"]), int(record["epoch"])) if "seed" in record else None
-
-
-def _state(random: np.random.Generator) -> str:
-    return repr(random.bit_generator.state)
-
-
-def _streams(random: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """Independent random numbers for each block; those of the first are the ones that come next."""
-    bits: Any = random.bit_generator
-    return [copy.deepcopy(random)] + [np.random.Generator(bits.jumped(i)) for i in range(1, count)]
+def _epoch_of(snapshot: dict[str, Any]) -> Draws | None:
+    return Draws(int(snapshot["seed"]), int(snapshot["epoch"])) if "seed" in snapshot else None

@@ -23,7 +23,7 @@ from trsvr.engine.watchers import Watchers
 from trsvr.problems.base import as_problem
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
-from trsvr.solvers.base import Solver, State, as_solver
+from trsvr.solvers.base import Solver, State
 from trsvr.solvers.trsvr import TRSVR
 from trsvr.theory import recommended_step
 
@@ -98,7 +98,7 @@ def minimize(
     curve, are neither counted nor timed. The gradient at the end of an epoch is the next epoch's reference gradient and
     is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
     """
-    problem, solver = as_problem(problem), TRSVR() if solver is None else as_solver(solver)
+    problem, solver = as_problem(problem), TRSVR() if solver is None else solver
     plan = Plan(
         problem,
         solver,
@@ -113,10 +113,10 @@ def minimize(
     if checkpoint is None:
         if checkpoint_every is not None:
             raise ValueError("checkpoint_every needs checkpoint, the file to write to")
-        solver.check(problem)
+        plan.method.check(problem)
         return _run(plan, watchers)
     path, every = checked_path(checkpoint), Every(checkpoint_every)
-    solver.check(problem)
+    plan.method.check(problem)
     found = files.newest_intact(path)
     about = plan.about(checkpoint.note if isinstance(checkpoint, NotedPath) else None)
     if found is None:
@@ -180,7 +180,7 @@ def resume(
     new = {name: limit for name, limit in given.items() if limit is not _AS_BEFORE}
     if new:
         plan = replace(plan, limits=Limits.checked(**{**asdict(plan.limits), **new}))
-    plan.solver.check(problem)
+    plan.method.check(problem)
     about = plan.about(content.get("note"))
     refuse_another_run(path, content, about, except_limits=bool(new))
     if new and content.get("status") in _MAY_GO_ON:
@@ -255,7 +255,7 @@ def _run(plan: Plan, watchers: Watchers, keeper: Keeper | None = None, content: 
 
     def prepare() -> State:
         problem.warm_up()
-        run.method = solver.resolve(problem, plan.start, recommended_step)
+        run.method = plan.method.resolve(problem, plan.start, recommended_step)
         return run.method.init(problem, plan.start.copy())
 
     with Stop().listening() as stop, _threads.limit(plan.threads):

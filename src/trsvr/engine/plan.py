@@ -27,13 +27,21 @@ class Plan:
     """What a run is to do; checked."""
 
     problem: Problem
-    solver: Solver
+    solver: Any
     start: Vector
     limits: Limits
     test: GradientTest
     seed: int
     trace_every: int
     threads: int | None
+
+    def __post_init__(self) -> None:
+        _ = self.method  # refuses what is no solver
+
+    @property
+    def method(self) -> Solver:
+        """The solver, with the members that a user's own may lack."""
+        return as_solver(self.solver)
 
     def about(self, note: Content | None) -> Content:
         """What a checkpoint says of it."""
@@ -57,7 +65,7 @@ def plan_from(path: Path, content: Content, problem: Problem, solver: Any, threa
     """The plan of a run, from its checkpoint."""
     try:
         kept = content["configuration"]
-        made = fingerprint.solver_from(kept["solver"]) if solver is None else as_solver(solver)
+        made = fingerprint.solver_from(kept["solver"]) if solver is None else solver
         if made is None:
             raise ValueError(f"checkpoint {path}: its solver contains {kept['solver']['class']}; pass it as solver=…")
         return Plan(

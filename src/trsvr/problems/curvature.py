@@ -39,11 +39,6 @@ _PIECES = 8
 _BATCH_PIECES = 16
 
 
-def sample_pieces(n_rows: int) -> int:
-    """Pieces of a sampled matrix, each of which takes one random number."""
-    return int(min(_PIECES, max(1, n_rows // 64)))
-
-
 def draw_runs(
     n_rows: int, batch_size: int, random: np.random.Generator, scattered: bool = False
 ) -> tuple[Indices, int]:
@@ -91,11 +86,11 @@ class SampledMatrix:
         self.d = kernels.columns + int(kernels.intercept)
         self._passes: Passes | None = None
 
-    def matrix(self, weights: Vector, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
+    def matrix(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
         """The matrix from about so many rows, half of them drawn for their weight and length; and how many."""
         d = self.d
         if self._passes is None:
-            bounds = np.linspace(0, self.n_rows, sample_pieces(self.n_rows) + 1).astype(np.int64)
+            bounds = np.linspace(0, self.n_rows, min(_PIECES, max(1, self.n_rows // 64)) + 1).astype(np.int64)
             self._passes = Passes(Runs.of_pieces(bounds), d * d + 4 * d, self.n_rows * d)
         norms = self.problem.squared_rows
         if rows >= self.n_rows:
@@ -104,7 +99,8 @@ class SampledMatrix:
             importance = dot(weights, norms)
             share = 0.5 * rows / self.n_rows
             sample = Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
-        offsets = random.random(self._passes.all_rows.pieces)
+        pieces = self._passes.all_rows.pieces
+        offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
         flat = np.empty(d * d)
 
         def use(totals: Vector, parts: Matrix) -> int:
@@ -191,12 +187,12 @@ class MarginView(CurvatureView):
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many."""
-        matrix, taken = self.sampled_matrix(rows, draws.stream("matrix"))
+        matrix, taken = self.sampled_matrix(rows, draws)
         return matrix[None], taken
 
-    def sampled_matrix(self, rows: int, random: np.random.Generator) -> tuple[Matrix, int]:
-        """The one block, from given random numbers."""
-        return self._gram.matrix(self.weights, rows, random)
+    def sampled_matrix(self, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
+        """The one block, by the numbered stream of draws."""
+        return self._gram.matrix(self.weights, rows, draws, number)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""

@@ -116,8 +116,7 @@ class OutputView(CurvatureView):
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian blocks of the losses, each from about so many rows; and how many rows that took together."""
-        random = draws.stream("matrix")
-        found = [self._gram.matrix(weights, rows, random) for weights in self._curvatures()]
+        found = [self._gram.matrix(weights, rows, draws, k) for k, weights in enumerate(self._curvatures())]
         return np.stack([matrix for matrix, _ in found]), sum(taken for _, taken in found)
 
     def diagonal(self) -> Vector:

@@ -270,7 +270,6 @@ class OwnSolver(Solver):
     """A user's object with `check`, `init` and `epoch`, and perhaps ``needs_reference``."""
 
     def __init__(self, given: Any) -> None:
-        self.given = given
         self._reference = bool(getattr(given, "needs_reference", True))  # a foreign object need not say
         self.check, self.init, self.epoch = given.check, given.init, given.epoch  # type: ignore[method-assign]
 
@@ -284,7 +283,7 @@ def as_solver(given: Any) -> Solver:
     """The solver itself, or a user's object as one; raises ValueError for anything else."""
     if isinstance(given, Solver):
         return given
-    if isinstance(given, type) or not {"check", "init", "epoch"} <= set(dir(given)):
+    if isinstance(given, type) or not all(hasattr(given, name) for name in ("check", "init", "epoch")):
         raise ValueError(f"solver must be a solver such as trsvr.TRSVR(), got {given!r}")
     return OwnSolver(given)
 

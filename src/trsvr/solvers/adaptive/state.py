@@ -58,7 +58,7 @@ class NormState:
     def remember(self, pairs: Any, most: int) -> None:
         """Keep the newest directions and products whose curvatures are more than rounding."""
         pairs = [(s, y) for s, y in pairs if _is_more_than_rounding(s, y)]
-        if pairs:
+        if pairs and most:
             directions, images = (np.array(part) for part in zip(*pairs[-most:], strict=True))
             if self.directions is not None and self.images is not None:
                 directions = np.concatenate([self.directions, directions])[-most:]
