@@ -9,10 +9,12 @@ from small import LENGTHS, classification, cut
 import trsvr
 import trsvr.dask
 from trsvr import problems
+from trsvr._draws import Draws
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.subproblems import Exit
-from trsvr.problems.curvature import CurvatureView
+from trsvr.problems.curvature import MarginView
 from trsvr.problems.output_curvature import OutputView
+from trsvr.problems.views import Coming
 
 
 def models(client, lengths, sparse=False, d=9, **options):
@@ -77,17 +79,16 @@ def test_a_batch_too_large_to_travel_is_summed_where_it_lies(client):
 
 def assert_same_curvatures(far, near, x, v, tolerance):
     """At x, plain and raised; both views are left raised."""
-    far.expect("diagonal", 0, 0, True)
-    assert far.evaluate(x)[0] == pytest.approx(near.evaluate(x)[0])
+    assert far.evaluate(x, Coming("diagonal", raised=True))[0] == pytest.approx(near.evaluate(x)[0])
     for raised in (False, True):
         if raised:
-            assert far.be_cautious() == pytest.approx(near.be_cautious())
+            assert far.raise_curvatures(1.0, 0.0) == pytest.approx(near.raise_curvatures(1.0, 0.0))
         assert far.total_weight() == pytest.approx(near.total_weight())
         np.testing.assert_allclose(far.product(v), near.product(v), atol=tolerance)
         np.testing.assert_allclose(far.diagonal(), near.diagonal(), atol=tolerance)
-        if isinstance(near, CurvatureView):
-            whole = [view.matrix(700, np.random.default_rng(0)) for view in (far, near)]
-            np.testing.assert_allclose(whole[0][0], whole[1][0], atol=tolerance)
+        if isinstance(near, MarginView):
+            whole = [view.blocks(700, Draws(0, 0))[0] for view in (far, near)]
+            np.testing.assert_allclose(whole[0], whole[1], atol=tolerance)
 
 
 def test_the_view_of_several_outputs_agrees_with_the_one_in_memory(client):
@@ -110,20 +111,20 @@ def test_the_view_agrees_with_the_one_in_memory(client):
         cut(X, lengths), cut(y, lengths), intercept=True, sample_weight=cut(weights, lengths), client=client
     )
     here = problems.LinearModel(X, y, intercept=True, sample_weight=weights)
-    far, near = there.curvature_view(), CurvatureView(here)
+    far, near = there.curvature_view(), MarginView(here)
     rng = np.random.default_rng(4)
     x, moved, v = rng.normal(size=(3, 7))
     assert_same_curvatures(far, near, x, v, 1e-13)
     # Raised after the round, the diagonal is what the sample here says of it.
     late = there.curvature_view()
     late.evaluate(x)
-    assert late.be_cautious() == pytest.approx(far.be_cautious())
+    assert late.raise_curvatures(1.0, 0.0) == pytest.approx(far.raise_curvatures(1.0, 0.0))
     np.testing.assert_allclose(late.diagonal(), near.diagonal(), rtol=0.3)
     for worth in (10**6, 0):  # rows travel; sums travel
-        there.rows_worth = worth
+        far.problem.rows_worth = worth
         far.problem.pool.begin(None)
         for seed in range(4):  # some of the runs wrap around the end of the rows
-            changes = [view.changes(moved, 90, np.random.default_rng(seed)) for view in (far, near)]
+            changes = [view.changes(moved, 90, False, Draws(seed, 0), 0) for view in (far, near)]
             assert changes[0][2] == changes[1][2]
             for half in (0, 1):
                 np.testing.assert_allclose(changes[0][half], changes[1][half], atol=1e-13)
@@ -132,15 +133,14 @@ def test_the_view_agrees_with_the_one_in_memory(client):
 
 def test_a_sampled_matrix_is_right_on_average(client):
     there, here = models(client, LENGTHS[3])
-    view, exact = there.curvature_view(), CurvatureView(here)
+    view, exact = there.curvature_view(), MarginView(here)
     x = np.linspace(-0.5, 0.5, 9)
     view.evaluate(x)
     exact.evaluate(x)
-    random = np.random.default_rng(0)
-    samples = [view.matrix(200, random) for _ in range(30)]
+    samples = [view.blocks(200, Draws(0, epoch)) for epoch in range(30)]
     assert np.mean([taken for _, taken in samples]) == pytest.approx(200, rel=0.1)
     mean, spread = np.mean([s for s, _ in samples], axis=0), np.std([s for s, _ in samples], axis=0)
-    true = exact.matrix(700, random)[0]
+    true = exact.blocks(700, Draws(0, 0))[0]
     assert np.abs(mean - true).max() < 5 * spread.max() / np.sqrt(30)
 
 

@@ -25,6 +25,7 @@ from trsvr.parts import ExactHessian, GradientRadius, InverseTime, PlainGradient
 from trsvr.problems import FunctionProblem, logistic
 from trsvr.solvers.adaptive import AdaptiveTRSVR
 from trsvr.solvers.base import record_of
+from trsvr.theory import recommended_step
 
 SOLVERS = {
     "adaptive": trsvr.TRSVR(),
@@ -128,37 +129,36 @@ def test_interrupted_where_a_run_seemed_to_end(tmp_path):
 def test_nothing_that_changes_is_outside_the_record(request, kind, name):
     """A fresh state with everything spoilt but the record: the next epoch must be the same, bit for bit."""
     problem, _ = request.getfixturevalue(kind)
-    solver = SOLVERS[name]
+    solver = SOLVERS[name].resolve(problem, np.zeros(problem.n_parameters), recommended_step)
     source = RowSource(5, problem.n_samples)
     state = solver.init(problem, np.zeros(problem.n_parameters))
     evaluate(solver, problem, state)
     for epoch in range(5):
         one_epoch(solver, problem, state, source, epoch)
         record = {
-            key: np.copy(entry) if isinstance(entry, np.ndarray) else entry for key, entry in state.record().items()
+            key: np.copy(entry) if isinstance(entry, np.ndarray) else entry for key, entry in state.snapshot().items()
         }
         fresh = solver.init(problem, np.zeros(problem.n_parameters))
         spoil(fresh.work)
         fresh.restore(json_like(record))
         one_epoch(solver, problem, fresh, source, epoch + 1)
         one_epoch(solver, problem, state, source, epoch + 1)
-        for key, entry in state.record().items():
-            assert np.array_equal(entry, fresh.record()[key], equal_nan=True), key
+        for key, entry in state.snapshot().items():
+            assert np.array_equal(entry, fresh.snapshot()[key], equal_nan=True), key
         state = solver.init(problem, np.zeros(problem.n_parameters))
         state.restore(record)
 
 
 def evaluate(solver, problem, state):
-    own = getattr(solver, "evaluate", None)
-    state.value, state.gradient = problem.value_and_gradient(state.x) if own is None else own(problem, state)
+    state.value, state.gradient = solver.evaluate(problem, state, None)
 
 
 def one_epoch(solver, problem, state, source, epoch):
     source.begin(epoch, 1e9)
     report = solver.epoch(problem, state, source)
     evaluate(solver, problem, state)
-    if getattr(solver, "judge", None) is not None:
-        solver.judge(state, report)
+    if solver.judges:
+        solver.judge(problem, state, report)
 
 
 def json_like(record):
@@ -398,16 +398,16 @@ def test_another_problem_is_refused(data, kept):
 def test_equal_problems_have_equal_fingerprints(data):
     X, y = data
     one = trsvr.problems.logistic(X, y, l2=1e-2)
-    assert fingerprint.of_problem(one) == fingerprint.of_problem(trsvr.problems.logistic(X.copy(), y > 0, l2=1e-2))
+    assert one.fingerprint() == trsvr.problems.logistic(X.copy(), y > 0, l2=1e-2).fingerprint()
     big = np.random.default_rng(0).normal(size=(3 * 2**15, 64))  # several pieces, several threads
     labels = np.arange(len(big)) % 2
     prints = set()
     for threads in (1, 3):
         with trsvr._threads.limit(threads):
-            prints.add(fingerprint.of_problem(trsvr.problems.logistic(big, labels)))
+            prints.add(trsvr.problems.logistic(big, labels).fingerprint())
     big[-1, -1] = 0.0
     assert len(prints) == 1
-    assert fingerprint.of_problem(trsvr.problems.logistic(big, labels)) not in prints
+    assert trsvr.problems.logistic(big, labels).fingerprint() not in prints
 
 
 def test_another_format_another_file_and_no_file(convex, kept, tmp_path):

@@ -79,9 +79,9 @@ def test_seconds_include_what_judging_takes(convex):
     """The adaptive mode looks a second time before it ends, with products of the whole Hessian."""
 
     class Slow(AdaptiveTRSVR):
-        def judge(self, state, report):
+        def judge(self, problem, state, report):
             time.sleep(0.1)
-            super().judge(state, report)
+            return super().judge(problem, state, report)
 
     result = trsvr.minimize(convex[0], Slow(), max_epochs=2, tol=None)
     assert result.epochs == 2

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trsvr
-from trsvr.engine.draws import RowSource, generator
+from trsvr._draws import generator
+from trsvr.engine.draws import RowSource
 
 
 def reference(seed, epoch, n, size):

@@ -14,7 +14,7 @@ from trsvr.parts.norms import (
     largest_curvatures,
 )
 from trsvr.parts.subproblems import Exit, preconditioned_cg
-from trsvr.solvers.adaptive import measuring
+from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 
 
 def curved(d=60, falling=2.0, seed=0):
@@ -73,21 +73,20 @@ def test_a_matrix_of_nothing_leaves_the_diagonal():
     np.testing.assert_array_equal(NystromNorm(np.full(8, 4.0), values, vectors).solve(v), v / 4.0)
 
 
-def test_the_adaptive_mode_seeks_the_largest_curvatures_when_conjugate_gradients_take_long(monkeypatch):
+def test_the_adaptive_mode_seeks_the_largest_curvatures_when_conjugate_gradients_take_long():
     rng = np.random.default_rng(0)
     turn = np.linalg.qr(rng.normal(size=(200, 200)))[0]
     X = 3.0 * (rng.normal(size=(2000, 200)) / np.arange(1.0, 201.0)) @ turn
     y = np.where(rng.random(2000) < 1 / (1 + np.exp(-3 * X[:, 0])), 1, -1)
     problem = trsvr.problems.logistic(X, y, l2=1e-7, intercept=True)
 
-    def run():
-        result = trsvr.minimize(problem, trsvr.TRSVR(norm="diagonal"))
+    def run(**changes):
+        result = trsvr.minimize(problem, AdaptiveTRSVR(norm="diagonal", rules=Rules(**changes)))
         assert result.status is trsvr.Status.CONVERGED
         return result
 
     with_it = run()
-    monkeypatch.setattr(measuring, "_MANY_PRODUCTS", 10**9)
-    without = run()
+    without = run(many_products=10**9)
     assert with_it.value == pytest.approx(without.value, rel=1e-11)
     assert with_it.passes < 0.85 * without.passes
 

@@ -6,8 +6,9 @@ import scipy.sparse
 
 import trsvr
 from oracle import Oracle
+from trsvr._draws import Draws
 from trsvr.problems import L2, LinearModel, Softmax
-from trsvr.problems.curvature import CurvatureView
+from trsvr.problems.curvature import MarginView
 from trsvr.problems.output_curvature import OutputView
 
 
@@ -20,7 +21,7 @@ def looked_at(intercept, sparse, d=7, rows=1500):
     problem = trsvr.problems.logistic(
         scipy.sparse.csr_array(X) if sparse else X, y, l2=1e-3, intercept=intercept, sample_weight=weights
     )
-    view = CurvatureView(problem)
+    view = MarginView(problem)
     x = rng.normal(size=problem.n_parameters)
     view.evaluate(x)
     design = np.hstack([X, np.ones((rows, 1))]) if intercept else X
@@ -33,7 +34,7 @@ def looked_at(intercept, sparse, d=7, rows=1500):
 @pytest.mark.parametrize(("intercept", "sparse"), [(False, False), (True, True)])
 def test_matrix_product_and_diagonal_of_all_rows(intercept, sparse):
     problem, view, _, hessian, rng = looked_at(intercept, sparse)
-    matrix, taken = view.matrix(10**9, rng)
+    (matrix,), taken = view.blocks(10**9, Draws(0, 0))
     assert taken >= problem.n_samples
     np.testing.assert_allclose(matrix, hessian, rtol=1e-12, atol=1e-14)
     v = rng.normal(size=problem.n_parameters)
@@ -43,17 +44,17 @@ def test_matrix_product_and_diagonal_of_all_rows(intercept, sparse):
 
 @pytest.mark.parametrize("d", [1, 2, 9])
 def test_matrices_of_any_width(d):
-    _, view, _, hessian, rng = looked_at(False, False, d=d, rows=200)
-    np.testing.assert_allclose(view.matrix(10**9, rng)[0], hessian, rtol=1e-12, atol=1e-14)
+    _, view, _, hessian, _ = looked_at(False, False, d=d, rows=200)
+    np.testing.assert_allclose(view.blocks(10**9, Draws(0, 0))[0][0], hessian, rtol=1e-12, atol=1e-14)
 
 
 def test_a_sampled_matrix_has_the_full_one_as_its_mean():
-    _, view, _, hessian, rng = looked_at(False, False)
-    draws = np.array([view.matrix(200, rng)[0] for _ in range(400)])
+    _, view, _, hessian, _ = looked_at(False, False)
+    draws = np.array([view.blocks(200, Draws(0, epoch))[0][0] for epoch in range(400)])
     error = draws.mean(axis=0) - hessian
     standard_error = draws.std(axis=0) / np.sqrt(len(draws))
     assert (np.abs(error) <= 5 * standard_error + 1e-12).all()
-    counts = [view.matrix(200, rng)[1] for _ in range(50)]
+    counts = [view.blocks(200, Draws(1, epoch))[1] for epoch in range(50)]
     assert 150 < np.mean(counts) < 210
 
 
@@ -62,7 +63,7 @@ def test_changes_on_runs_of_rows_are_unbiased_and_their_halves_independent():
     moved = x + 0.1 * rng.normal(size=x.size)
     exact = problem.value_and_gradient(moved)[1] - problem.value_and_gradient(x)[1]
     exact -= view.penalty_slopes(moved) - view.penalty_slopes(x)
-    halves = np.array([view.changes(moved, 256, rng)[:2] for _ in range(500)])
+    halves = np.array([view.changes(moved, 256, False, Draws(0, 0), number)[:2] for number in range(500)])
     means = halves.mean(axis=1)
     standard_error = means.std(axis=0) / np.sqrt(len(means))
     assert (np.abs(means.mean(axis=0) - exact) <= 5 * standard_error).all()
@@ -76,10 +77,12 @@ def test_a_sketch_of_all_rows_is_a_product_and_of_some_rows_has_it_as_its_mean(i
     _, view, x, hessian, rng = looked_at(intercept, sparse)
     directions = rng.normal(size=(x.size, 3))
     exact = hessian @ directions
-    images, taken = view.sketch(directions, 10**9, rng)
+    images, taken = view.sketch(directions, 10**9, Draws(0, 0))
     assert taken == 1500
     np.testing.assert_allclose(images, exact, rtol=1e-11, atol=1e-13)
-    draws = np.array([view.sketch(directions, 100, rng)[0] for _ in range(600)])  # one of 15 sets of rows
+    draws = np.array(
+        [view.sketch(directions, 100, Draws(0, epoch))[0] for epoch in range(600)]
+    )  # one of 15 sets of rows
     sets = np.unique(draws.round(12), axis=0)
     assert len(sets) == 15
     np.testing.assert_allclose(sets.mean(axis=0), exact, rtol=1e-9, atol=1e-12)
@@ -92,7 +95,7 @@ def test_caution_gives_every_row_a_part_of_the_largest_curvature():
     raised = np.maximum(plain, slopes / np.maximum(np.abs(margins), 1.0))
     for steep, flat in ((1.0, 0.0), (0.25, 0.0), (0.5, 0.2), (0.0, 1.0)):
         view.evaluate(x)
-        ratio = view.be_cautious(steep, flat)
+        ratio = view.raise_curvatures(steep, flat)
         wanted = np.maximum(plain + steep * (raised - plain), flat * 0.25 * scale)
         np.testing.assert_allclose(view.weights, wanted, rtol=1e-9, atol=1e-15)
         assert ratio == pytest.approx(plain.sum() / wanted.sum())
@@ -118,11 +121,11 @@ def test_caution_with_several_outputs():
 
     np.testing.assert_allclose(shown(), hessian(chances), atol=1e-12)
     np.testing.assert_allclose(shown(), Oracle(X, y, Softmax(), L2(0.0)).hessian(x), atol=1e-12)
-    view.be_cautious(0.0, 0.3)
+    view.raise_curvatures(0.0, 0.3)
     np.testing.assert_allclose(shown(), hessian(0.7 * chances + 0.1), atol=1e-12)
-    view.be_cautious(0.0, 1.0)  # Böhning's bound
+    view.raise_curvatures(0.0, 1.0)  # Böhning's bound
     assert np.linalg.eigvalsh(shown() - hessian(chances))[0] > -1e-12
-    assert view.be_cautious() < 1.0
+    assert view.raise_curvatures(1.0, 0.0) < 1.0
     raised = view._chances
     np.testing.assert_allclose(raised.sum(axis=1), 1.0)
     np.testing.assert_array_equal(raised[right > 0.5], view._probabilities[right > 0.5])

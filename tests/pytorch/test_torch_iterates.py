@@ -10,7 +10,8 @@ import torch
 from numpy.testing import assert_allclose
 
 import trsvr
-from trsvr.engine.draws import RowSource, generator
+from trsvr._draws import generator
+from trsvr.engine.draws import RowSource
 from trsvr.parts import Exit, steihaug_cg
 from trsvr.parts.subproblems import CGWork
 from trsvr.torch.steihaug import trust_region_step

@@ -10,6 +10,7 @@ import torch
 import trsvr
 from oracle import Oracle, scaled_weights
 from trsvr import problems
+from trsvr._draws import Draws
 from trsvr.problems.output_curvature import OutputView
 from trsvr.torch import LinearModel
 
@@ -186,13 +187,13 @@ def test_view_against_the_oracle(loss, kind):
     wanted = oracle.hessian(x) - np.diag(penalty)
     close(view.product(v), wanted @ v)
     close(view.diagonal(), np.diag(wanted))
-    matrices, counted = view.matrices(N, rng)
+    matrices, counted = view.blocks(N, Draws(0, 0))
     assert counted == N * problem.n_outputs
     for k in range(problem.n_outputs):
         close(matrices[k], wanted[k :: problem.n_outputs, k :: problem.n_outputs])
     assert view.total_weight() == pytest.approx(sum(oracle._terms(x)[2][:, k, k].sum() for k in range(oracle.outputs)))
-    first, second, rows = view.changes(there, 4 * N, np.random.default_rng(5))
-    drawn = np.random.default_rng(5)
+    first, second, rows = view.changes(there, 4 * N, False, Draws(5, 0), 2)
+    drawn = Draws(5, 0).stream("batch", 2)
     length = rows // len(starts := drawn.integers(N, size=_runs_of(4 * N)))
     chosen = (starts[:, None] + np.arange(length)) % N
     for found, runs in ((first, chosen[: len(starts) // 2]), (second, chosen[len(starts) // 2 :])):
@@ -212,10 +213,10 @@ def test_sampled_matrix_is_unbiased_and_counts_its_rows():
     view = problem.curvature_view()
     view.evaluate(x)
     wanted = Oracle(X, y, problems.Logistic(), problems.L2(0.0)).hessian(x)
-    samples = [view.matrix(40, np.random.default_rng(seed)) for seed in range(300)]
+    samples = [view.blocks(40, Draws(seed, 0)) for seed in range(300)]
     assert all(40 <= rows < 120 for _, rows in samples)
-    mean = np.mean([matrix for matrix, _ in samples], axis=0)
-    spread = np.std([matrix for matrix, _ in samples], axis=0) / np.sqrt(300)
+    mean = np.mean([matrix for (matrix,), _ in samples], axis=0)
+    spread = np.std([matrix for (matrix,), _ in samples], axis=0) / np.sqrt(300)
     assert (np.abs(mean - wanted) <= 5.0 * spread + 1e-12).all()
 
 
@@ -229,8 +230,8 @@ def test_cautious_curvatures(loss):
     oracle = Oracle(X, y, loss, problems.L2(0.0))
     _, slopes, curvatures = oracle._terms(x)
     raised = np.maximum(curvatures[:, 0, 0], np.abs(slopes[:, 0]) / np.maximum(np.abs(X @ x), 1.0))
-    assert view.be_cautious() == pytest.approx(before / raised.sum(), rel=1e-12)
-    close(view.matrix(N, rng)[0], (X * raised[:, None]).T @ X / N)
+    assert view.raise_curvatures(1.0, 0.0) == pytest.approx(before / raised.sum(), rel=1e-12)
+    close(view.blocks(N, Draws(0, 0))[0][0], (X * raised[:, None]).T @ X / N)
 
 
 def test_cautious_curvatures_with_several_outputs():
@@ -241,11 +242,11 @@ def test_cautious_curvatures_with_several_outputs():
     there = LinearModel(X, y, problems.Softmax(), problems.L2(0.0), sample_weight=weights).curvature_view()
     for view in (here, there):
         view.evaluate(x)
-    assert here.be_cautious() == pytest.approx(there.be_cautious(), rel=1e-6)
+    assert here.raise_curvatures(1.0, 0.0) == pytest.approx(there.raise_curvatures(1.0, 0.0), rel=1e-6)
     assert here.total_weight() == pytest.approx(there.total_weight(), rel=1e-6)
     close(there.product(v), here.product(v), 1e-6)
     close(there.diagonal(), here.diagonal(), 1e-6)
-    close(there.matrices(N, rng)[0], here.matrices(N, rng)[0], 1e-6)
+    close(there.blocks(N, Draws(0, 0))[0], here.blocks(N, Draws(0, 0))[0], 1e-6)
 
 
 def test_view_is_recorded_for_checkpoints():
@@ -254,13 +255,13 @@ def test_view_is_recorded_for_checkpoints():
     x, v = 3.0 * rng.normal(size=(2, P))
     view, other = problem.curvature_view(), problem.curvature_view()
     view.evaluate(x)
-    view.be_cautious()
+    view.raise_curvatures(1.0, 0.0)
     other.evaluate(v)
-    other.restore(view.record())
+    other.restore(view.snapshot())
     assert other.total_weight() == view.total_weight()
     assert np.array_equal(other.product(v), view.product(v))
     with pytest.raises(ValueError, match="x must have 6 numbers"):
-        other.restore(view.record() | {"x": np.zeros(7)})
+        other.restore(view.snapshot() | {"x": np.zeros(7)})
 
 
 # ---------------------------------------------------------------------------------------------------- whole solves
@@ -329,8 +330,8 @@ def test_streamed_is_not_streamed(loss):
         view.evaluate(x)
     close(views[0].diagonal(), views[1].diagonal())
     for rows in (100, 500):
-        close(*(view.matrices(rows, np.random.default_rng(1))[0] for view in views))
-    for a, b in zip(*(view.changes(v, 64, np.random.default_rng(1)) for view in views), strict=True):
+        close(*(view.blocks(rows, Draws(1, 0))[0] for view in views))
+    for a, b in zip(*(view.changes(v, 64, False, Draws(1, 0), 0) for view in views), strict=True):
         close(a, b)
     close(trsvr.minimize(parts).value, trsvr.minimize(whole).value, 1e-11)
 
@@ -367,20 +368,20 @@ def test_samples_are_drawn_from_rows_that_stay_and_these_from_everywhere():
     assert np.histogram(places, 20, (0.0, 1.0))[0].min() > 0.9 * n // 5 / 20
     view = problem.curvature_view()
     view.evaluate(np.zeros(2))
-    matrix, taken = view.matrix(1000, np.random.default_rng(0))
+    (matrix,), taken = view.blocks(1000, Draws(0, 0))
     assert 1000 <= taken <= 1024
     close(matrix, X.T.astype(float) @ X / n, 0.01)
     # All of them, where more is asked for than stays; all there are, where as much is asked for.
     values = resident.rows.values.double().numpy()
-    matrix, taken = view.matrix(n // 2, np.random.default_rng(0))
+    (matrix,), taken = view.blocks(n // 2, Draws(0, 0))
     assert taken == n // 5
     close(matrix, values.T @ values / taken)
-    matrix, taken = view.matrix(n, np.random.default_rng(0))
+    (matrix,), taken = view.blocks(n, Draws(0, 0))
     assert taken == n
     close(matrix, X.T.astype(float) @ X / n)
     # A batch is a small part of what stays; single rows are drawn from all.
-    assert view.changes(np.ones(2), n // 4, np.random.default_rng(0))[2] <= n // 5 // 4 + 64
-    first, second, rows = view.changes(np.ones(2), 20 * n, np.random.default_rng(0), scattered=True)
+    assert view.changes(np.ones(2), n // 4, False, Draws(0, 0), 0)[2] <= n // 5 // 4 + 64
+    first, second, rows = view.changes(np.ones(2), 20 * n, True, Draws(0, 0), 0)
     assert rows == 20 * n
     close(0.5 * (first + second), X.T.astype(float) @ X @ np.ones(2) / n, 0.01)
 

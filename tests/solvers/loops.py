@@ -9,6 +9,7 @@ import numpy as np
 from oracle import penalty_terms
 from trsvr.engine.draws import RowSource
 from trsvr.problems import FunctionProblem
+from trsvr.theory import recommended_step
 
 
 def plain(oracle, *, product=True):
@@ -46,6 +47,7 @@ class Whole:
 
 def last_iterate(problem, solver, x0, epochs, seed):
     """Where a solver is after some epochs of the usual slices (`minimize` returns the best point instead)."""
+    solver = solver.resolve(problem, np.array(x0, dtype=float), recommended_step)
     state = solver.init(problem, np.array(x0, dtype=float))
     source = RowSource(seed, problem.n_samples)
     for epoch in range(epochs):

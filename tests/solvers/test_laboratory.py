@@ -32,6 +32,7 @@ from trsvr.parts import (
 )
 from trsvr.problems import L2, FunctionProblem, Logistic
 from trsvr.solvers import BY_NAME
+from trsvr.theory import recommended_step
 
 ESTIMATORS = (PlainGradient(), SVRGGradient(), SARAHGradient(), SAGAGradient())
 CURVATURES = (Identity(), NoCurvature(), ExactHessian(), EstimatedHessian())
@@ -257,7 +258,9 @@ def test_the_automatic_step_of_unknown_functions_is_near_the_known_one(usual, ki
     X, y = usual
     known, unknown = trsvr.problems.logistic(X, y, l2=1e-2), loops.plain(Oracle(X, y, Logistic(), L2(1e-2)))
     for b in (1, 20):
-        steps = [kind(batch_size=b).init(problem, np.zeros(8)).scalars["step"] for problem in (known, unknown)]
+        steps = [
+            kind(batch_size=b).resolve(problem, np.zeros(8), recommended_step).step for problem in (known, unknown)
+        ]
         assert 0.3 < steps[1] / steps[0] < 2.0
 
 
@@ -270,5 +273,5 @@ def test_where_there_is_no_curvature_a_step_is_asked_for():
 def test_an_automatic_step_grows_with_the_batch(usual):
     X, y = usual
     problem = trsvr.problems.logistic(X, y)
-    steps = [trsvr.SVRG(batch_size=b).init(problem, np.zeros(8)).scalars["step"] for b in (1, 10, 100)]
+    steps = [trsvr.SVRG(batch_size=b).resolve(problem, np.zeros(8), recommended_step).step for b in (1, 10, 100)]
     assert steps[0] < steps[1] < steps[2]

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import trsvr
 from oracle import Oracle, scaled_weights
-from trsvr.engine.draws import generator
+from trsvr._draws import generator
 from trsvr.problems import L2, LinearModel, Logistic
 from trsvr.solvers import lazy
 from trsvr.solvers.descent import DescentWork

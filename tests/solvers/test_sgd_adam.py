@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 
 import trsvr
 from trsvr import _compile
-from trsvr.engine.draws import generator
+from trsvr._draws import generator
 from trsvr.parts import Constant, Cosine, InverseTime, StepDecay
 
 START = np.array([0.5, -0.5, 0.3, 0.1, -0.2, 0.4])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import trsvr
-from trsvr.engine.draws import generator
+from trsvr._draws import generator
 from trsvr.parts import TRishRadius
 
 START = np.array([0.5, -0.5, 0.3, 0.1, -0.2, 0.4])

@@ -324,7 +324,7 @@ def test_numbers_may_be_numpys(convex):
 @pytest.mark.parametrize("solver", [trsvr.TRSVR(1.0, B, S), trsvr.SVRG(0.1, B, S)], ids=["trsvr", "svrg"])
 def test_the_state_is_a_flat_record_of_arrays_and_numbers(convex, solver):
     problem, _ = convex
-    record = solver.init(problem, START.copy()).record()
+    record = solver.resolve(problem, START, None).init(problem, START.copy()).snapshot()
     assert set(record) >= {"x", "value", "gradient"}
     for entry in record.values():
         assert isinstance(entry, (np.ndarray, int, float))

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
 import trsvr
-from trsvr.engine.draws import generator
+from trsvr._draws import generator
 from trsvr.parts import PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
 from trsvr.problems import FunctionProblem
 from trsvr.problems.plain import PlainKernels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trsvr.engine.draws import generator
+from trsvr._draws import generator
 
 
 class Rows:

@@ -1,0 +1,230 @@
+"""The adaptive mode's rules, state, caution, endings and next tolerance, without any data."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from trsvr._draws import Draws
+from trsvr.parts.norms import DenseNorm, DiagonalNorm, IdentityNorm
+from trsvr.problems import FunctionProblem
+from trsvr.problems.base import PlainView
+from trsvr.problems.steps import Exit, NormedStep
+from trsvr.problems.views import Prices, Raising
+from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
+from trsvr.solvers.adaptive.endings import estimate
+from trsvr.solvers.adaptive.judgement import next_tolerance
+from trsvr.solvers.adaptive.measuring import directions_pay, first_rows, kind_of_norm
+from trsvr.solvers.adaptive.state import AdaptiveState, Caution, Escape, Measured, NormState, Outcome, Radius
+from trsvr.solvers.base import AUTO_DECREASE, Goal, State
+
+RULES = Rules()
+
+
+def outcome(norm=None, exit=Exit.TOLERANCE, predicted=0.5, decrease=0.5, length=1.0, foretold=None, value=1.0):
+    """An outer iteration from x = (1, 1) with gradient (1, 0)."""
+    nothing = np.zeros(2)
+    taken = NormedStep(nothing, nothing, length, exit, 1)
+    measured = Measured(DiagonalNorm(np.ones(2)) if norm is None else norm, nothing)
+    return Outcome(np.ones(2), value, np.array([1.0, 0.0]), measured, taken, decrease, predicted, length, foretold)
+
+
+# --------------------------------------------------------------------------------------------------------------- rules
+
+
+def test_every_rule_is_a_number_of_its_own_and_can_be_replaced():
+    for rule in fields(Rules):
+        assert isinstance(vars(RULES)[rule.name], int | float), rule.name
+        changed = replace(RULES, **{rule.name: 7})
+        differing = [
+            other.name for other in fields(Rules) if getattr(changed, other.name) != getattr(RULES, other.name)
+        ]
+        assert differing == [rule.name]
+    with pytest.raises(AttributeError):
+        RULES.shrink = 0.5
+    assert RULES.little == AUTO_DECREASE
+    assert AdaptiveTRSVR().rules == RULES
+
+
+def test_which_norm_pays():
+    tall, wide = Prices.of_rows(100_000, 50, 1, 5_000_000), Prices.of_rows(1000, 1500, 1, 1_500_000)
+    assert kind_of_norm("auto", tall, 100_000, 50, RULES) == "dense"
+    assert kind_of_norm("auto", wide, 1000, 1500, RULES) == "diagonal"
+    assert kind_of_norm("auto", tall, 100_000, 50, replace(RULES, widest_matrix=49)) == "diagonal"
+    assert kind_of_norm("auto", tall._replace(matrix_row=math.inf), 100_000, 50, RULES) == "diagonal"
+    assert kind_of_norm("auto", Prices(), 1000, 10, RULES) == "identity"
+    assert kind_of_norm("identity", tall, 100_000, 50, RULES) == "identity"
+    assert directions_pay(Prices(), 10**6)
+    assert directions_pay(tall, 20)
+    assert not directions_pay(tall._replace(direction=math.inf), 20)
+
+
+def test_rows_of_the_first_matrix_lie_between_their_bounds():
+    assert first_rows(10**6, 50, RULES) == 200 * 50
+    assert first_rows(80_000, 50, RULES) == 4 * 80_000 // 50
+    assert first_rows(10_000, 100, RULES) == 8 * 100
+    assert first_rows(2000, 100, RULES) == 2000  # 800 of them would be more than a third: all
+
+
+# ------------------------------------------------------------------------------------------------------------- caution
+
+
+def test_caution_is_raised_then_deepened_then_spent():
+    caution = Caution(RULES.first_caution)
+    assert caution.answers_refusal(Raising.GRADED, False, RULES)
+    assert caution.raised
+    levels = []
+    while caution.answers_refusal(Raising.GRADED, True, RULES):
+        levels.append(caution.level)
+    assert levels == sorted(levels)
+    assert levels[-1] == 1.0
+    caution.after_a_good_step(RULES)
+    assert caution.level == 1.0 / RULES.more_caution
+
+
+def test_caution_that_cannot_be_had_answers_nothing():
+    caution = Caution(RULES.first_caution)
+    assert not caution.answers_refusal(Raising.NOT, False, RULES)
+    assert not caution.raised
+    caution.after_a_good_step(RULES)
+    assert caution.level == RULES.first_caution
+
+
+def test_caution_that_was_given_up_too_early_is_taken_up_again():
+    caution = Caution(RULES.first_caution, raised=True)
+    caution.give_up_by_degrees(RULES)
+    assert caution.by_degrees
+    assert caution.answers_refusal(Raising.GRADED, True, RULES)
+    assert not caution.by_degrees
+    assert caution.raised
+
+
+# --------------------------------------------------------------------------------------------------------------- state
+
+
+def test_pairs_are_remembered_if_their_curvature_is_more_than_rounding():
+    norm = NormState(10.0)
+    unit = np.eye(3)
+    norm.remember([(unit[0], 2.0 * unit[0]), (unit[1], unit[2]), (unit[1], -unit[1])], 2)
+    assert np.array_equal(norm.directions, unit[:1])
+    norm.remember([(unit[1], unit[1]), (unit[2], unit[2])], 2)
+    assert np.array_equal(norm.directions, unit[1:])  # the newest two
+    assert norm.forget()
+    assert norm.directions is None
+    assert not norm.forget()
+
+
+def test_an_escape_goes_downhill_and_is_given_up_when_it_is_short():
+    escape = Escape()
+    escape.along(np.array([1.0, 0.0]), np.array([2.0, 0.0]))
+    assert np.array_equal(escape.direction, [-1.0, 0.0])
+    refusals = 0
+    while escape.direction is not None:
+        escape.shorten(RULES)
+        refusals += 1
+    assert 20 < refusals < 40
+
+
+def state_of_two():
+    problem = FunctionProblem(4, 2, lambda x, i: x, lambda x, i: 0.5 * float(x @ x))
+    views = PlainView(problem), PlainView(problem)
+    return AdaptiveState("identity", *views, Radius(1.0, 0.1), NormState(4.0), Caution(1e-3), 4.0, False)
+
+
+def test_a_snapshot_is_flat_and_comes_back_whole():
+    own = state_of_two()
+    own.here.evaluate(np.array([1.0, 2.0]))
+    own.norm.remember([(np.eye(2)[0], np.eye(2)[0])], 20)
+    own.radius.accepted, own.begun, own.caution.raised, own.norm.rows = False, True, True, 3
+    own.escape.along(np.ones(2), -np.ones(2))
+    kept = own.snapshot()
+    assert all(isinstance(entry, bool | int | float | np.ndarray) for entry in kept.values())
+    numbers = {name: entry for name, entry in kept.items() if not isinstance(entry, np.ndarray)}
+    other = state_of_two()
+    other.restore({**kept, **json.loads(json.dumps(numbers))})
+    again = other.snapshot()
+    assert set(again) == set(kept)
+    for name, entry in kept.items():
+        assert np.array_equal(again[name], entry, equal_nan=True), name
+        assert type(again[name]) is type(entry), name
+
+
+def test_a_snapshot_of_another_release_is_refused_with_the_reason():
+    own = state_of_two()
+    own.here.evaluate(np.zeros(2))
+    kept = own.snapshot()
+    del kept["version"]
+    with pytest.raises(ValueError, match=r"version 1, of a release that drew other random numbers; this one reads"):
+        state_of_two().restore(kept)
+
+
+def test_streams_are_named_and_do_not_depend_on_who_has_drawn_before():
+    draws = Draws(3, 5)
+    first = draws.stream("batch", 1).random(4)
+    draws.stream("matrix").random(100)
+    assert np.array_equal(Draws(3, 5).stream("batch", 1).random(4), first)
+    kinds = [draws.stream("batch"), draws.stream("matrix"), draws.stream("batch", 1), Draws(3, 6).stream("batch")]
+    assert len({generator.random() for generator in kinds}) == 4
+    with pytest.raises(KeyError, match="no such purpose"):
+        draws.stream("no such purpose")
+
+
+# ------------------------------------------------------------------------------------------------------------- endings
+
+
+def test_a_matrix_that_is_the_model_says_itself_what_is_left():
+    matrix = DenseNorm(np.eye(2), np.zeros(2))
+    assert estimate(outcome(matrix), 1e-3, 0.5, 0.0, True, RULES) == 1e-3
+    assert estimate(outcome(matrix), 1e-3, 0.5, 3.0, True, RULES) == 3e-3  # H was softer than P, of late
+
+
+def test_a_step_that_was_cut_off_says_nothing():
+    assert math.isinf(estimate(outcome(exit=Exit.BOUNDARY), 1e-3, 0.5, 1.0, True, RULES))
+
+
+def test_a_gain_that_came_as_predicted_is_believed_and_no_other():
+    kept = outcome(foretold=np.zeros(2))
+    assert estimate(kept, 1e-3, 0.5, 1.0, True, RULES) == RULES.doubt * 1e-3
+    assert estimate(kept, 1e-30, 0.5, 1.0, True, RULES) == RULES.believed * 0.5
+    assert estimate(kept, 1e-3, 0.1, 1.0, True, RULES) == 0.5  # the model was wrong: what it predicts may be left
+    assert estimate(outcome(), 1e-3, 0.5, 1.0, True, RULES) == 0.5  # it did not say where it would lead
+    unscaled = outcome(predicted=1e-5, foretold=np.zeros(2))
+    assert estimate(unscaled, 1e-3, 1e-5, 1.0, True, RULES) == 1e-3
+    assert estimate(kept, 0.7, 0.5, 1.0, False, RULES) == 0.7  # nothing is known of scales
+
+
+def test_a_step_of_rounding_is_told_from_one_that_gains():
+    assert outcome(predicted=1e-15).gained_nothing(1.0 - 1e-15)
+    assert not outcome(predicted=1e-3).gained_nothing(1.0)
+    assert not outcome(predicted=1e-15).gained_nothing(0.5)
+
+
+# ------------------------------------------------------------------------------------------------------ next tolerance
+
+
+def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), **changes):  # noqa: B008  # a constant
+    known = {"foretold": np.array([0.1, 0.01]), "norm": IdentityNorm(), **changes}
+    state = State(np.zeros(2), None, value=1.0, gradient=np.array(gradient), goal=goal)
+    return next_tolerance(state, outcome(**known), 0.5 * float(np.dot(gradient, gradient)), left, RULES)
+
+
+def test_the_next_tolerance_follows_how_wrong_the_model_was():
+    # The gradient fell to a tenth, and was wrong by a hundredth of the old one: the root of the fall is to be expected.
+    assert tolerance() == pytest.approx(0.01 * math.sqrt(0.1))
+    assert tolerance(foretold=np.array([0.1, 0.001])) == pytest.approx(0.001 * math.sqrt(0.1))
+    assert tolerance(foretold=np.array([1.0, 0.0])) == RULES.cg_loosest
+
+
+def test_the_next_tolerance_is_the_usual_one_where_nothing_was_predicted():
+    assert tolerance(foretold=None) == RULES.cg_tolerance
+    assert tolerance(exit=Exit.BOUNDARY) == RULES.cg_tolerance
+
+
+def test_the_next_tolerance_is_no_smaller_than_ends_the_run():
+    enough = tolerance(left=1e-3, goal=Goal(gradient=1.0, decrease=1e-5), foretold=np.array([0.1, 1e-9]))
+    assert enough == pytest.approx(RULES.cg_enough * math.sqrt(1e-2))
+    assert tolerance(gradient=(1e-9, 0.0), foretold=np.array([1e-9, 0.0])) == RULES.cg_loosest  # rounding of f
