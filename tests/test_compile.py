@@ -23,10 +23,11 @@ import trsvr
 X = [[1.0, 2.0], [0.5, -1.0], [3.0, 0.0]]
 Y = [1.0, 2.0, -1.0]
 
+# The gradient on a batch: of all that shows a loss's formula, what is compiled soonest.
 SOLVE = f"""
 import json, numpy as np, trsvr
 problem = trsvr.problems.LinearModel(np.array({X}), {Y}, trsvr.problems.Squared(), trsvr.problems.L2(0.0))
-print(json.dumps({{"file": trsvr.__file__, "value": problem.value_and_gradient(np.ones(2))[0]}}))
+print(json.dumps({{"file": trsvr.__file__, "gradient": problem.batch_gradient(np.ones(2), [0, 1, 2]).tolist()}}))
 """
 WHERE = """
 import json, trsvr
@@ -88,15 +89,15 @@ def copy(tmp_path_factory):
     return copy
 
 
-def expected_value() -> float:
-    return 0.5 * np.mean((np.sum(X, axis=1) - Y) ** 2)
+def expected_gradient() -> np.ndarray:
+    return (np.sum(X, axis=1) - Y) @ X / len(X)
 
 
 def test_the_first_run_says_once_that_it_compiles_and_later_ones_are_silent(copy):
     answer, err = copy.first
     assert err.count("compiling") == 1, err
     assert len(err.splitlines()) == 1, err
-    assert_allclose(answer["value"], expected_value())
+    assert_allclose(answer["gradient"], expected_gradient())
     again, err = copy.run()
     assert err == ""
     assert again == answer
@@ -111,31 +112,27 @@ def test_functions_that_come_from_no_module_compile_beside_us():
 
 
 def test_an_edited_loss_is_used_in_the_next_run(copy):
-    with copy.edited("problems/losses.py", "0.5 * residual * residual", "5.0 * residual * residual"):
+    with copy.edited("problems/losses.py", "return margin - label", "return 10.0 * (margin - label)"):
         answer, err = copy.run()
-        assert_allclose(answer["value"], 10 * expected_value())
+        assert_allclose(answer["gradient"], 10 * expected_gradient())
         assert "compiling" in err
     answer, err = copy.run()  # and the old one again, from the cache
-    assert_allclose(answer["value"], expected_value())
+    assert_allclose(answer["gradient"], expected_gradient())
     assert err == ""
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
+def test_an_edit_wherever_compiled_code_comes_from_leads_to_another_folder(copy):
+    """Algorithms contain the code of small functions that live in other files, which Numba does not look at."""
+    before, _ = copy.run(WHERE)
+    for file, old, new in (
         ("_vectors.py", "factor * a[j]", "2.0 * factor * a[j]"),
         ("_intrinsics.py", "counter[0] += 1", "counter[0] += 2"),
         ("parts/radius.py", "self.alpha * norm", "2.0 * self.alpha * norm"),
         ("solvers/trust_region_method.py", "add_scaled(1.0, ", "add_scaled(2.0, "),
-    ],
-    ids=lambda text: text if text.endswith(".py") else "",
-)
-def test_an_edit_wherever_compiled_code_comes_from_leads_to_another_folder(copy, file, old, new):
-    """Algorithms contain the code of small functions that live in other files, which Numba does not look at."""
-    before, _ = copy.run(WHERE)
-    with copy.edited(file, old, new):
-        after, _ = copy.run(WHERE)
-    assert after["folder"] != before["folder"]
+    ):
+        with copy.edited(file, old, new):
+            after, _ = copy.run(WHERE)
+        assert after["folder"] != before["folder"], file
     assert copy.run(WHERE)[0] == before
 
 
@@ -248,7 +245,7 @@ import json, sys, numpy as np, trsvr
 sys.path.insert(0, ".")
 from my_loss import Mine
 problem = trsvr.problems.LinearModel(np.array({X}), {Y}, Mine(), trsvr.problems.L2(0.0))
-print(json.dumps({{"value": problem.value_and_gradient(np.ones(2))[0]}}))
+print(json.dumps({{"gradient": problem.batch_gradient(np.ones(2), [0, 1, 2]).tolist()}}))
 """
 
 
@@ -256,7 +253,7 @@ def test_a_users_own_loss_edited_between_two_processes(copy):
     for factor in (1.0, 7.0):
         (copy.folder / "my_loss.py").write_text(MY_LOSS.replace("FACTOR", str(factor)))
         answer, err = copy.run(USE_MY_LOSS, TRSVR_QUIET="1")
-        assert_allclose(answer["value"], factor * 4.0 * expected_value())
+        assert_allclose(answer["gradient"], factor * 4.0 * expected_gradient())
         assert err == ""  # asked to be quiet
 
 
@@ -266,7 +263,7 @@ def test_a_users_own_loss_defined_again_in_one_process():
         space: dict = {"__name__": "notebook"}
         exec(MY_LOSS.replace("FACTOR", str(factor)), space)
         problem = trsvr.problems.LinearModel(np.array(X), Y, space["Mine"](), trsvr.problems.L2(0.0))
-        assert_allclose(problem.value_and_gradient(np.ones(2))[0], factor * 4.0 * expected_value())
+        assert_allclose(problem.batch_gradient(np.ones(2), [0, 1, 2]), factor * 4.0 * expected_gradient())
 
 
 # ---------------------------------------------------------------------------------------------- importing
@@ -283,6 +280,9 @@ print(json.dumps({"seconds": seconds, "found": [name for name in unwanted if nam
 
 
 def test_importing_is_quick_and_pulls_in_no_front_door(copy):
-    answers = [copy.run(IMPORT)[0] for _ in range(3)]
-    assert answers[0]["found"] == []
-    assert min(answer["seconds"] for answer in answers) < 0.3
+    for _ in range(3):  # one of them is quick, even where the machine is busy
+        answer, _ = copy.run(IMPORT)
+        assert answer["found"] == []
+        if answer["seconds"] < 0.3:
+            return
+    pytest.fail(f"importing takes {answer['seconds']:.2f} s of processor time")

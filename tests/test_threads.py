@@ -185,7 +185,7 @@ penalty = trsvr.problems.L2(1e-2) + trsvr.problems.DoubleWell(0.3, 0.5)
 BUILD
 problem.warm_up()
 solver.init(problem, np.zeros(problem.n_parameters))
-for attempt in range(3):
+while sys.stdin.readline() == "again\\n":
     print("started", flush=True)
     result = trsvr.minimize(problem, solver, max_epochs=None, max_seconds=60, tol=None)
     print(result.status.name, np.isfinite(result.x).all(), result.message, flush=True)
@@ -198,13 +198,18 @@ for attempt in range(3):
     ids=["inner loop", "pass", "small matrix"],
 )
 def test_ctrl_c_returns_the_result_so_far_within_half_a_second(build):
-    """SIGINT to a child of our own. The best of three, since the machine may be busy with something else."""
+    """SIGINT to a child of our own, twice, and once more if the machine was busy with something else."""
     child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED.replace("BUILD", build)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTED.replace("BUILD", build)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     )
     delays = []
     try:
-        for _ in range(3):
+        while len(delays) < 2 or (len(delays) < 3 and min(delays) >= 0.5):
+            child.stdin.write("again\n")
             assert child.stdout.readline() == "started\n"
             time.sleep(0.4)
             begun = time.perf_counter()
@@ -212,6 +217,7 @@ def test_ctrl_c_returns_the_result_so_far_within_half_a_second(build):
             answer = child.stdout.readline()
             delays.append(time.perf_counter() - begun)
             assert answer.startswith("INTERRUPTED True interrupted"), answer
+        child.stdin.close()
         assert child.wait(timeout=30) == 0
     finally:
         child.kill()

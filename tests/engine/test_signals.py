@@ -41,14 +41,13 @@ solver = trsvr.TRSVR(norm="dense")
 RUNNING = """
 problem.warm_up()
 solver.init(problem, np.zeros(problem.n_parameters))
-for attempt in range(3):
+while True:
     begun = []
     def watch(result):
         if not begun:
             begun.append(print("started", flush=True))
     result = trsvr.minimize(problem, solver, max_epochs=None, max_seconds=100, tol=None, callback=watch)
     print(result.status.name, result.message, flush=True)
-os._exit(0)  # the call that is still under way is of no interest
 """
 
 #: Nothing is compiled yet, and nothing can be taken from the disk.
@@ -60,47 +59,48 @@ class Mine(__import__("typing").NamedTuple):
         return margin - label
     def curvature(self, margin, label):
         return 1.0
-for attempt in range(3):
+for attempt in range(10**9):
     kind = type("Mine", (Mine,), dict(vars(Mine)))  # another class: compiled anew
     X = rng.normal(size=(50, 3))
     problem = trsvr.problems.LinearModel(X, X[:, 0], Mine(), trsvr.problems.L2(0.1 + attempt))
     print("started", flush=True)
     result = trsvr.minimize(problem, trsvr.SVRG(step=1e-3), max_epochs=10**9, tol=None)
     print(result.status.name, result.message, (result.x == 0).all(), flush=True)
-os._exit(0)
 """
 
 
-def delays_of(script, number, wait):
-    """Seconds from a signal to the answer, three times."""
+def answer_soon(script, numbers, wait):
+    """Send each signal to one and the same child, which answers within half a second.
+
+    At the latest the third time: the machine may be busy with something else.
+    """
     child = subprocess.Popen([sys.executable, "-c", PRELUDE + script], stdout=subprocess.PIPE, text=True)
-    delays = []
     try:
-        for _ in range(3):
-            assert child.stdout.readline() == "started\n"
-            time.sleep(wait)
-            begun = time.perf_counter()
-            child.send_signal(number)
-            answer = child.stdout.readline()
-            delays.append(time.perf_counter() - begun)
-            assert answer.startswith("INTERRUPTED interrupted: this is the best point so far (by SIG"), answer
-            assert signal.Signals(number).name in answer
+        for number in numbers:
+            delays = []
+            while len(delays) < 3 and min(delays, default=1.0) >= 0.5:
+                assert child.stdout.readline() == "started\n"
+                time.sleep(wait)
+                begun = time.perf_counter()
+                child.send_signal(number)
+                answer = child.stdout.readline()
+                delays.append(time.perf_counter() - begun)
+                assert answer.startswith("INTERRUPTED interrupted: this is the best point so far (by SIG"), answer
+                assert signal.Signals(number).name in answer
+            assert min(delays) < 0.5, delays
     finally:
-        child.kill()
+        child.kill()  # whatever is still under way is of no interest
         child.wait()
         child.stdout.close()
-    return delays
 
 
-# The best of three, since the machine may be busy with something else.
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("build", [ONE_LONG_STEP, ONE_LONG_MATRIX], ids=["one step", "one matrix"])
-def test_even_where_one_compiled_call_lasts_long(build, number):
-    assert min(delays_of(build + RUNNING, number, 0.7)) < 0.5
+def test_even_where_one_compiled_call_lasts_long(build):
+    answer_soon(build + RUNNING, [signal.SIGINT, signal.SIGTERM], 0.7)
 
 
 def test_also_while_it_compiles():
-    assert min(delays_of(COMPILING, signal.SIGTERM, 0.3)) < 0.5
+    answer_soon(COMPILING, [signal.SIGTERM], 0.3)
 
 
 # ---------------------------------------------------------------------------------------------------- in this process

@@ -422,7 +422,7 @@ def test_copies_of_the_optimiser_work():
 
 
 @pytest.mark.parametrize("hessian", ["exact", "gauss-newton", "estimated"])
-def test_memory_does_not_grow_over_a_thousand_steps(hessian):
+def test_memory_does_not_grow_from_step_to_step(hessian):
     """Live tensors, counted without the garbage collector's help."""
     net = mlp()
     loss_on_batch, parts = loss_for(net), batches()
@@ -437,7 +437,7 @@ def test_memory_does_not_grow_over_a_thousand_steps(hessian):
         gc.collect()
         gc.disable()
         try:
-            for k in range(1000):
+            for k in range(200):
                 optimizer.step(lambda k=k: loss_on_batch(parts[k % 3]))
                 if k == 20:
                     early = tensors()
@@ -686,7 +686,7 @@ def test_cuda_dropout_is_replayed_and_memory_does_not_grow():
     assert all(torch.equal(mask, masks[0]) for mask in masks)
     handle.remove()
     masks.clear()
-    for k in range(1000):
+    for k in range(200):
         optimizer.step(lambda k=k: loss_on_batch(parts[k % 3]))
         if k == 20:
             early = torch.cuda.memory_allocated()
