@@ -1,4 +1,4 @@
-"""A cluster that has lost its workers: the last test of this folder, because the one of ``single`` leaves."""
+"""A cluster that has lost its workers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import time
 
 import numpy as np
 import pytest
-from small import classification, cut
+from small import LIMIT, classification, cut, small_cluster
 
 import trsvr
 import trsvr.dask
+
+
+@pytest.fixture
+def single():
+    """Not the one that the other tests share: its worker leaves."""
+    with small_cluster(1, memory_limit=LIMIT) as client:
+        yield client
 
 
 def test_no_worker_is_there_any_more(single):
