@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types unit browser bench bench-docs benchopt docs figures package oldest clean
+.PHONY: demo test test-all lint types unit browser bench bench-docs benchopt docs figures package oldest clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -31,8 +31,19 @@ lint: $(VENV)/.developer
 types: $(VENV)/.developer
 	$(BIN)/mypy
 
+# A process for each core, at most four: each may need a gigabyte or two. PYTEST_XDIST_AUTO_NUM_WORKERS says another number.
+# Neighbours stay together, for they share fixtures and compiled code; whoever has finished takes from the other's end.
+# The matrices of the tests are small: threads of BLAS would only wait for each other.
+PARALLEL := -n logical --maxprocesses 4 --dist worksteal
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+
 unit: $(VENV)/.developer browser
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# Also what takes long for one test (marked slow), and everything with the lowest versions.
+test-all: lint types $(VENV)/.developer browser
+	$(PYTEST) -m "not long"
+	$(MAKE) oldest
 
 # The report is tested in a real browser. Where it cannot be installed, those tests are skipped and say so.
 browser:
@@ -65,7 +76,8 @@ package: $(VENV)/.developer
 # The lowest versions that pyproject.toml declares, in an environment of their own. Left out: what takes long, what needs
 # a browser or real data. Old packages on newer ones of theirs deprecate this and that: no error here.
 oldest: $(VENV)-oldest/.tested-versions
-	$(VENV)-oldest/bin/python -m pytest -m "not (long or slow or browser or gpu or data)" -W default::DeprecationWarning
+	OPENBLAS_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest $(PARALLEL) \
+	  -m "not (long or slow or browser or gpu or data)" -W default::DeprecationWarning
 
 $(VENV)-oldest/.tested-versions: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(VENV)-oldest

@@ -44,7 +44,9 @@ def test_an_estimator_of_ones_own(tmp_path):
         assert float(some[0][1]) == pytest.approx(8.1, abs=2.0)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "autoencoder", "physics", "fit"])
+@pytest.mark.parametrize(
+    "name", ["fit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mlp", "cnn", "autoencoder", "physics"))]
+)
 def test_the_races_of_the_torch_front_door(name, tmp_path):
     """A few passes of each: every method learns something, and the figure is there, whole."""
     pytest.importorskip("torch")
@@ -112,6 +114,7 @@ def test_solvers_side_by_side(tmp_path):
     assert all("pass limit reached" in row or "converged" in row for row in rows)
 
 
+@pytest.mark.slow  # such a loss is compiled anew in every process; docs/guides/own-loss.md does it by default
 def test_a_loss_of_ones_own(tmp_path):
     lines = run_and_draw("own_loss", tmp_path)
     assert lines[0].startswith("converged")

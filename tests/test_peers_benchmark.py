@@ -91,6 +91,7 @@ def test_a_misspelt_name_is_refused_with_those_that_exist():
         chosen(["snapml dual"], "snappml", "peer")
 
 
+@pytest.mark.slow
 def test_measured_continued_and_reported(tmp_path):
     pytest.importorskip("matplotlib")
     only = "breast-cancer;trsvr,our kernels,newton-cholesky"

@@ -67,6 +67,7 @@ def solve_out_of_core(client, folder, limit, **options):
     return result
 
 
+@pytest.mark.slow
 def test_three_times_the_memory(tmp_path):
     """The first outer iteration, on a worker that has done nothing else; compared with the same rows in memory."""
     for name in ("few", "many"):

@@ -65,6 +65,7 @@ def test_python_m_trsvr(tmp_path):
         assert (done.returncode, done.stdout) == (0, f"trsvr {__version__}\n"), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_completion_is_installed_and_works_in_bash(tmp_path):
     """``trsvr --install-completion`` in an empty home; then what a new shell answers to the tabulator key."""

@@ -22,9 +22,13 @@ def has_blocks(page):
 
 
 WITH_BLOCKS = [page for page in pages() if has_blocks(page)]
+# Solvers of one's own are compiled anew in every process.
+SLOW = ("docs/guides/own-solver.md",)
 
 
-@pytest.mark.parametrize("page", WITH_BLOCKS)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page for page in WITH_BLOCKS]
+)
 def test_the_blocks_of_a_page_run_in_order(page, tmp_path):
     """In a process and an empty folder of their own."""
     done = subprocess.run(
