@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -48,16 +49,25 @@ def slow_block(X, y, seconds):
 
 
 @pytest.fixture(scope="module")
-def mortal():
-    with small_cluster(2) as client:
-        yield client
+def start():
+    """Starts a cluster, which ends with the last test."""
+    with contextlib.ExitStack() as running:
+        yield lambda: running.enter_context(small_cluster(2))
+
+
+@pytest.fixture(scope="module")
+def mortal(start):
+    return [start()]
 
 
 @pytest.fixture
-def own(mortal):
-    """The workers that a test before has killed are there again."""
-    mortal.wait_for_workers(2, timeout=60)
-    return mortal
+def own(mortal, start):
+    """The workers that a test before has killed are there again; where one stays away, there is another cluster."""
+    try:
+        mortal[-1].wait_for_workers(2, timeout=30)
+    except TimeoutError:
+        mortal.append(start())
+    return mortal[-1]
 
 
 def blocks(seconds=0.0):
