@@ -107,7 +107,7 @@ OFF: dict[str, dict[str, Any]] = {
     "moved curvatures may end": {"stood_still": math.inf},
     "the end is not proven": {"proven": math.inf, "finest_look": math.inf},
     "nothing remembered": {"pairs": 0},
-    "nothing sketched": {"many_products": 10**9},
+    "no matrix after many products": {"patience": math.inf},
     "caution has no degrees": {"more_caution": 1.0},
     "caution is not given up by degrees": {"held_back": math.inf},
 }

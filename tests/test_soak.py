@@ -32,7 +32,7 @@ FOUND = {
     1203881: "the same",
     526068: "the same, no penalty",
     4008310: "one column that is nearly always zero: P was of another point, and the sum of curvatures did not show it",
-    8001321: "a sketch of fifteen rows: nothing was left for the directions that it had not seen",
+    8001321: "few rows, a long way for conjugate gradients",
     12004386: "the norm of nothing known, an intercept: only the gradient can tell",
     9002505: "squared hinge: a margin that is not a number had no loss",
     6000108: "a value of 1e-162, where squares of squares underflow",

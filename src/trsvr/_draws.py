@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 # What the adaptive mode draws for.
-_PURPOSES = {"matrix": 1, "batch": 2, "directions": 3, "sketch": 4, "held": 5}
+_PURPOSES = {"matrix": 1, "batch": 2, "held": 5}
 
 
 def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:

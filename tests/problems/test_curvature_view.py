@@ -72,22 +72,6 @@ def test_changes_on_runs_of_rows_are_unbiased_and_their_halves_independent():
     assert np.abs(correlation).max() < 0.2
 
 
-@pytest.mark.parametrize(("intercept", "sparse"), [(False, False), (True, False), (True, True)])
-def test_a_sketch_of_all_rows_is_a_product_and_of_some_rows_has_it_as_its_mean(intercept, sparse):
-    _, view, x, hessian, rng = looked_at(intercept, sparse)
-    directions = rng.normal(size=(x.size, 3))
-    exact = hessian @ directions
-    images, taken = view.sketch(directions, 10**9, Draws(0, 0))
-    assert taken == 1500
-    np.testing.assert_allclose(images, exact, rtol=1e-11, atol=1e-13)
-    draws = np.array(
-        [view.sketch(directions, 100, Draws(0, epoch))[0] for epoch in range(600)]
-    )  # one of 15 sets of rows
-    sets = np.unique(draws.round(12), axis=0)
-    assert len(sets) == 15
-    np.testing.assert_allclose(sets.mean(axis=0), exact, rtol=1e-9, atol=1e-12)
-
-
 def test_caution_gives_every_row_a_part_of_the_largest_curvature():
     problem, view, x, _, _ = looked_at(True, False)
     plain, margins, scale = view.weights.copy(), view.margins.copy(), problem.kernels.weights

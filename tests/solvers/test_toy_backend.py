@@ -24,7 +24,7 @@ class ListView(CurvatureView):
 
     def prices(self):
         d, n = self.problem.n_parameters, self.n_rows
-        return Prices.of_rows(n, d, 1, n * d)._replace(sketch=math.inf, batch_row=math.inf, **self.problem.prices)
+        return Prices.of_rows(n, d, 1, n * d)._replace(batch_row=math.inf, **self.problem.prices)
 
     def evaluate(self, x, coming=NOTHING_KNOWN):
         self.x = x.copy()

@@ -121,7 +121,6 @@ class DaskView(CurvatureView):
         self._prices = known._replace(
             matrix_row=math.inf if several else known.matrix_row,
             direction=math.inf,
-            sketch=math.inf,
             batch_row=math.inf if several else 0.0,
             wait=1.0,
         )

@@ -6,8 +6,6 @@ With P near the Hessian, α = 1 is a Newton step on every problem, whatever the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +17,6 @@ from trsvr._vectors import dot
 _FLOOR = 1e-13
 # Less is none: what a gradient is divided by must not make its square overflow.
 _NO_CURVATURE = 1e-100
-# What directions without a large curvature are worth at least, where all of them have one on average.
-_LEAST_REST = 1e-3
 
 
 def stiffness(penalty: Vector) -> Vector:
@@ -113,57 +109,6 @@ class QuasiNewtonNorm:
             squares += weight * along * along
             rest -= (weight * along) * image
         return float(squares + dot(rest, self._inverse * rest))
-
-
-class NystromNorm:
-    """P = D^½ (ρI + U(Λ − ρ)Uᵀ) D^½: a diagonal, corrected where the curvature is largest.
-
-    Λ and U are the largest eigenvalues of D^-½ H D^-½ and their vectors, as `largest_curvatures` finds them. That
-    matrix has trace d: ρ is what is left for the other directions, or the smallest of Λ if that is more. Where Λ comes
-    from a sample its sum may exceed d; ρ is then a small number, not nothing.
-    """
-
-    def __init__(self, diagonal: Vector, values: Vector, vectors: Matrix) -> None:
-        d, rank = vectors.shape
-        rest = max(float(values[-1:].sum()), (d - float(values.sum())) / max(d - rank, 1), _LEAST_REST)
-        self._root = np.sqrt(rest * diagonal)
-        self._vectors = vectors
-        self._less = rest / np.maximum(values, rest) - 1.0
-
-    def solve(self, v: Vector) -> Vector:
-        """P⁻¹v."""
-        scaled = v / self._root
-        scaled += self._vectors @ (self._less * (self._vectors.T @ scaled))
-        scaled /= self._root
-        return scaled
-
-    def dual(self, v: Vector) -> float:
-        """‖v‖²_{P⁻¹}, as the sum of squares that it is."""
-        scaled = v / self._root
-        along = self._vectors.T @ scaled
-        scaled -= self._vectors @ along
-        return dot(scaled, scaled) + dot(along, (1.0 + self._less) * along)
-
-
-def largest_curvatures(
-    diagonal: Vector, product: Callable[[Matrix], Matrix], rank: int, random: np.random.Generator
-) -> tuple[Vector, Matrix]:
-    """Largest eigenvalues of D^-½ H D^-½ and their vectors, from H times ``rank`` random directions.
-
-    Nyström's approximation AΩ (ΩᵀAΩ)⁻¹ (AΩ)ᵀ, shifted by some rounding to be safe (Frangella, Tropp and Udell, 2023).
-    """
-    root = np.sqrt(diagonal)[:, None]
-    directions = np.linalg.qr(random.standard_normal((diagonal.size, rank)))[0]
-    images = product(directions / root) / root
-    shift = np.finfo(float).eps * float(np.linalg.norm(images))
-    images += shift * directions
-    small = directions.T @ images
-    values, turn = np.linalg.eigh(0.5 * (small + small.T))
-    # The square root of the small matrix's inverse, without the directions in which there is nothing.
-    keep = values > 10.0 * shift
-    root_of_it = turn[:, keep] / np.sqrt(values[keep])
-    vectors, singular, _ = np.linalg.svd(images @ root_of_it, full_matrices=False)
-    return np.maximum(singular * singular - shift, 0.0), np.ascontiguousarray(vectors)
 
 
 class BlockNorm:

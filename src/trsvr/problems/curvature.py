@@ -18,7 +18,6 @@ from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.problems.losses import curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
-from trsvr.problems.matrix import as_matrix
 from trsvr.problems.passes import (
     ChangeSum,
     DiagonalSum,
@@ -214,21 +213,6 @@ class MarginView(CurvatureView):
 
         self.problem.passes.sums(task, self.kernels, use)
         return out
-
-    def sketch(self, directions: Matrix, rows: int, draws: Draws) -> tuple[Matrix, int]:
-        """Mean Hessian of the losses times the columns of a matrix, from every k-th row; and how many that were."""
-        every = max(1, self.n_rows // rows)
-        chosen = slice(int(draws.stream("sketch").integers(every)), None, every)
-        features = self.problem.n_features
-        matrix, weights = as_matrix(self.kernels.rows, features)[chosen], self.weights[chosen, None]
-        margins = matrix @ directions[:features]
-        if self.problem.intercept:
-            margins += directions[features]
-        margins *= weights * (self.n_rows / len(weights) / self.problem.n_samples)
-        images = np.empty_like(directions)
-        images[:features] = matrix.T @ margins
-        images[features:] = margins.sum(axis=0)
-        return images, len(weights)
 
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int

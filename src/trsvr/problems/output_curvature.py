@@ -49,7 +49,7 @@ class OutputView(CurvatureView):
         self._raised: Matrix | None = None
         self._weights: Matrix | None = None
         known = Prices.of_rows(problem.n_samples, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
-        self._prices = known._replace(sketch=np.inf, batch_row=np.inf)
+        self._prices = known._replace(batch_row=np.inf)
 
     def prices(self) -> Prices:
         """What arithmetic costs; batches of several outputs are not worth their noise."""

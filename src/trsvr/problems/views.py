@@ -33,8 +33,6 @@ class Prices(NamedTuple):
         `diagonal`.
     direction : float
         One more direction that improves the norm, each time this is applied.
-    sketch : float
-        `sketch`, for each direction and all rows.
     batch_row : float
         A row of a batch, beside a row in a sum over all of them; nothing where it comes with that anyway.
     wait : float
@@ -45,7 +43,6 @@ class Prices(NamedTuple):
     factor: float = math.inf
     diagonal: float = math.inf
     direction: float = 0.0
-    sketch: float = math.inf
     batch_row: float = math.inf
     wait: float = 0.0
 
@@ -59,7 +56,6 @@ class Prices(NamedTuple):
             factor=outputs * d**3 / 3.0 / product,
             diagonal=1.0,
             direction=4.0 * d * outputs / (entries * outputs + _FLOPS_OF_A_CALL),
-            sketch=1.0,
             batch_row=1.0,
         )
 
@@ -165,10 +161,6 @@ class CurvatureView(Protocol):
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Its K diagonal blocks, K × d × d, each from about so many rows; and how many rows that took together."""
         _has_no("blocks")
-
-    def sketch(self, directions: Matrix, rows: int, draws: Draws) -> tuple[Matrix, int]:
-        """Its products with the columns of a matrix, from about so many rows; and how many that were."""
-        _has_no("sketch")
 
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int

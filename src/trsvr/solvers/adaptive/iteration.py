@@ -79,7 +79,7 @@ def _step(it: Iteration, measured: Measured) -> StepTaken:
         own.norm.remember(taken.pairs, it.rules.pairs)
         report.hessian_products += taken.found.products
         report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
-    own.norm.products = taken.found.products
+        own.norm.products += taken.found.products
     own.radius.alpha = report.alpha = taken.alpha
     return taken
 

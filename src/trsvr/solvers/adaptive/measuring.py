@@ -14,7 +14,7 @@ from trsvr.parts import norms
 from trsvr.problems.base import Problem
 from trsvr.problems.views import Prices, Raising
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import AdaptiveState, Iteration, Measured
+from trsvr.solvers.adaptive.state import AdaptiveState, Iteration, Measured, NormState
 
 NORMS = ("auto", "dense", "diagonal", "identity")
 
@@ -23,10 +23,14 @@ def kind_of_norm(asked_for: str, prices: Prices, n: int, d: int, rules: Rules) -
     """The norm that was asked for, or the one that pays."""
     if asked_for != "auto":
         return asked_for
-    matrix = first_rows(n, d, rules) * prices.matrix_row + prices.factor
-    if d <= rules.widest_matrix and matrix <= rules.products_per_matrix:
+    if price_of_matrix(prices, n, d, rules) <= rules.products_per_matrix:
         return "dense"
     return "diagonal" if prices.diagonal < math.inf else "identity"
+
+
+def price_of_matrix(prices: Prices, n: int, d: int, rules: Rules) -> float:
+    """What the first P would cost as a matrix, in products."""
+    return first_rows(n, d, rules) * prices.matrix_row + prices.factor if d <= rules.widest_matrix else math.inf
 
 
 def first_rows(n: int, d: int, rules: Rules) -> int:
@@ -49,7 +53,7 @@ def directions_pay(prices: Prices, count: int) -> bool:
 
 def measure(it: Iteration, draws: Draws) -> Measured:
     """P and H at the reference."""
-    own, view = it.own, it.own.here
+    own, rules, view = it.own, it.rules, it.own.here
     penalty = view.penalty_curvatures(it.state.x)
     if own.kind == "identity":
         it.report.curvature_rows = it.problem.n_samples
@@ -57,11 +61,28 @@ def measure(it: Iteration, draws: Draws) -> Measured:
         known = view.prices().diagonal < math.inf
         return Measured(_with_pairs(it, None), penalty, convexity=float(penalty.min()) if known else None)
     own.nonconvex = own.nonconvex or bool((penalty < 0.0).any())
+    if own.kind == "diagonal" and it.chosen.norm is None and _matrix_is_due(it):
+        own.kind, own.norm, own.radius.alpha = "dense", NormState(own.norm.wanted_rows), rules.unbounded
+        view.warm_up(True)
     moved = _moved(it)
     norm = (_matrix if own.kind == "dense" else _diagonal)(it, penalty, moved, draws)
     if view.n_outputs > 1:
         norm = norms.ShiftNorm(norm, penalty, view.n_outputs)
     return Measured(norm, penalty, None if own.norm.exact else norm.product)
+
+
+def _price(it: Iteration) -> float:
+    """What the first matrix costs, in products."""
+    n, d = it.problem.n_samples, it.problem.n_parameters // it.own.here.n_outputs
+    return price_of_matrix(it.own.here.prices(), n, d, it.rules)
+
+
+def _matrix_is_due(it: Iteration) -> bool:
+    """Whether products with the whole Hessian have cost as much as a matrix would, since the last one was made.
+
+    So no more is spent than twice the cheaper of both, without knowing how many products are still to come.
+    """
+    return it.own.norm.products >= it.rules.patience * _price(it)
 
 
 def _moved(it: Iteration) -> float:
@@ -100,28 +121,7 @@ def _diagonal(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any
         it.report.gradient_evaluations += it.problem.n_samples
     it.report.curvature_rows = it.problem.n_samples
     kept.exact = True
-    norm = norms.DiagonalNorm(kept.losses + norms.stiffness(penalty))
-    if view.prices().sketch < math.inf and directions_pay(view.prices(), rules.rank):
-        _sketch(it, norm.diagonal, anew, draws)
-    if kept.values is not None and kept.vectors is not None:
-        return norms.NystromNorm(norm.diagonal, kept.values, kept.vectors)
-    return _with_pairs(it, norm)
-
-
-def _sketch(it: Iteration, diagonal: Vector, anew: bool, draws: Draws) -> None:
-    """The largest curvatures, once conjugate gradients have needed many products, and then with every diagonal."""
-    kept, rules, n = it.own.norm, it.rules, it.problem.n_samples
-    if not (anew if kept.values is not None else kept.products > rules.many_products):
-        return
-    rank = min(rules.rank, it.problem.n_parameters)
-    rows = min(max(int(rules.sketched_part * n), rules.rows_per_rank * rank), n)
-
-    def product(directions: Matrix) -> Matrix:
-        images, taken = it.own.here.sketch(directions, rows, draws)
-        it.report.gradient_evaluations += taken * rank
-        return images
-
-    kept.values, kept.vectors = norms.largest_curvatures(diagonal, product, rank, draws.stream("directions"))
+    return _with_pairs(it, norms.DiagonalNorm(kept.losses + norms.stiffness(penalty)))
 
 
 def _with_pairs(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
@@ -137,14 +137,16 @@ def _with_pairs(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
 def _matrix(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any:
     """A matrix from sampled rows, with several outputs one for each."""
     kept, rules, view, n = it.own.norm, it.rules, it.own.here, it.problem.n_samples
-    losses = _sampled(it, moved, draws)
+    # A matrix that costs much is kept as long as it helps; blocks are no model of several outputs.
+    whole = view.n_outputs > 1 or _price(it) > rules.products_per_matrix
+    losses = _sampled(it, moved, whole, draws)
     # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
     still = moved <= rules.moved and kept.rows < n and view.prices().wait < rules.longest_wait
-    kept.exact = view.n_outputs > 1 or (still and (kept.exact or it.own.radius.contraction > rules.poor_model))
+    kept.exact = whole or (still and (kept.exact or it.own.radius.contraction > rules.poor_model))
     return norms.BlockNorm(losses, penalty) if view.n_outputs > 1 else norms.DenseNorm(losses[0], penalty)
 
 
-def _sampled(it: Iteration, moved: float, draws: Draws) -> Matrix:
+def _sampled(it: Iteration, moved: float, whole: bool, draws: Draws) -> Matrix:
     """The matrices of the losses, new ones unless the old will do."""
     kept, rules, radius, report, outputs = it.own.norm, it.rules, it.own.radius, it.report, it.own.here.n_outputs
     d = it.problem.n_parameters // outputs
@@ -154,7 +156,7 @@ def _sampled(it: Iteration, moved: float, draws: Draws) -> Matrix:
     if kept.losses is not None:
         if kept.averaged and still and radius.contraction <= rules.helpful:
             return kept.losses
-        if outputs > 1 and radius.accepted and kept.products < rules.products_per_blocks:
+        if whole and radius.accepted and not _matrix_is_due(it):
             return kept.losses
     sampled, taken = it.own.here.blocks(rows_of_matrix(it.problem, it.own), draws)
     report.gradient_evaluations += taken * d // 4
@@ -163,5 +165,5 @@ def _sampled(it: Iteration, moved: float, draws: Draws) -> Matrix:
         sampled = kept.losses + (sampled - kept.losses) / (kept.averaged + 1)
     else:
         kept.averaged = 0
-    kept.losses, kept.averaged = sampled, kept.averaged + 1
+    kept.losses, kept.averaged, kept.products = sampled, kept.averaged + 1, 0
     return sampled

@@ -69,8 +69,8 @@ class AdaptiveTRSVR(Solver):
 
     def _choices(self) -> Choices:
         """What the user has fixed."""
-        numbers = {name: vars(self)[name] for name in ("batch_size", "inner_steps", "max_cg")}
-        return Choices(**{name: None if chosen == "auto" else int(chosen) for name, chosen in numbers.items()})
+        chosen = (self.batch_size, self.inner_steps, self.max_cg, self.norm)
+        return Choices(*(None if choice == "auto" else choice for choice in chosen))  # type: ignore[arg-type]
 
     def init(self, problem: Problem, x: Vector) -> State:
         """State before the first outer iteration."""
@@ -87,7 +87,7 @@ class AdaptiveTRSVR(Solver):
             there,
             # Only where P is near H does α = 1 stand for a Newton step.
             Radius(1.0 if dense and here.n_outputs == 1 else rules.unbounded, rules.cg_tolerance),
-            NormState(float(first_rows(n, d, rules) if dense else n)),
+            NormState(float(first_rows(n, d, rules))),
             Caution(rules.first_caution),
             float(self._choices().batch_size or first),
             bends_down,

@@ -18,6 +18,8 @@ class Rules:
     # ---------------------------------------------------------------------------------------------- P: which, and when
     #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
     products_per_matrix: float = 60.0
+    #: one that costs more, or a new one, once products have cost so many times as much
+    patience: float = 2.0
     #: columns beyond which no matrix is made, whatever it costs: its memory
     widest_matrix: int = 2000
     #: rows of P: so many times N/d cost about half a pass
@@ -34,8 +36,6 @@ class Rules:
     averaged: float = 0.3
     #: a sample of P is kept as it is while outer iterations leave less
     helpful: float = 0.03
-    #: with several outputs a new P costs about so many Hessian products: one that needs fewer is kept
-    products_per_blocks: int = 8
     #: if curvatures stand still and more is left, P is no model of H: from then on the whole Hessian is
     poor_model: float = 0.1
     #: if more is left, the next P begins anew, from twice the rows
@@ -44,14 +44,6 @@ class Rules:
     longest_wait: float = 0.5
     #: directions of conjugate gradients that improve a diagonal, while that costs no more than a product
     pairs: int = 20
-    #: once conjugate gradients need more products, the largest curvatures are sought
-    many_products: int = 25
-    #: so many of them
-    rank: int = 50
-    #: on this part of the rows
-    sketched_part: float = 0.1
-    #: but not on fewer for each
-    rows_per_rank: int = 4
 
     # ------------------------------------------------------------------------------------------------------- the steps
     #: a radius that bounds nothing, in multiples of ‖g‖_{P⁻¹}

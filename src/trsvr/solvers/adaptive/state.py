@@ -43,16 +43,14 @@ class NormState:
     averaged: int = 0  # samples in them: older ones are kept while that helps
     total_weight: float = math.nan
     exact: bool = False  # whether the model is the whole Hessian
-    values: Vector | None = None  # largest curvatures in parts of the diagonal, where they were sought
-    vectors: Matrix | None = None
     directions: Matrix | None = None  # of earlier conjugate gradients
     images: Matrix | None = None  # their products with the Hessian
-    products: int = 0  # that the last step has cost
+    products: int = 0  # with the whole Hessian, since the matrices were built
 
     def forget(self) -> bool:
         """Let the next norm be a diagonal again; returns whether anything had been learnt beyond that."""
-        learnt = self.directions is not None or self.values is not None
-        self.directions = self.images = self.values = self.vectors = None
+        learnt = self.directions is not None
+        self.directions = self.images = None
         return learnt
 
     def remember(self, pairs: Any, most: int) -> None:
@@ -206,7 +204,7 @@ class AdaptiveState:
     def snapshot(self) -> dict[str, Any]:
         """What a later process needs to go on."""
         kept = {name: entry for name, entry in vars(self).items() if name not in ("kind", "here", "there")}
-        return flat({"version": _VERSION, "here": self.here.snapshot(), **kept})
+        return flat({"version": _VERSION, "dense": self.kind == "dense", "here": self.here.snapshot(), **kept})
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
@@ -215,6 +213,7 @@ class AdaptiveState:
                 f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release that drew "
                 f"other random numbers; this one reads version {_VERSION}. Begin the run anew, in another file"
             )
+        self.kind = "dense" if snapshot["dense"] else self.kind
         self.here.restore(within("here", snapshot))
         for name, entry in vars(self).items():
             if name in ("radius", "norm", "caution", "escape", "ahead"):
@@ -235,6 +234,7 @@ class Choices(NamedTuple):
     batch_size: int | None
     inner_steps: int | None
     max_cg: int | None
+    norm: str | None
 
 
 class Iteration(NamedTuple):

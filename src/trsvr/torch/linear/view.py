@@ -48,8 +48,7 @@ class TensorView(CurvatureView):
         self._drawn = self.sums.resident or self.sums
         self._walks = self._drawn.walks and problem.penalty.cubic is not None
         known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
-        # Rows that stay on the device cost next to nothing, and it is not asked for a sketch of the others.
-        self._prices = known._replace(sketch=math.inf, batch_row=0.0)
+        self._prices = known._replace(batch_row=0.0)  # rows that stay on the device cost next to nothing
 
     def prices(self) -> Prices:
         """What arithmetic costs; steps on batches are made without a word to the host."""
