@@ -100,7 +100,6 @@ OFF: dict[str, dict[str, Any]] = {
     "P is always the model": {"poor_model": math.inf},
     "P never begins anew": {"useless": math.inf},
     "CG to 0.1": {"cg_rounding": math.inf, "cg_loosest": 0.1},
-    "a radius grows twofold only": {"leap": 2.0},
     "a step to confirm the end": {"believed": 1.0},
     "softness not remembered": {"forget": 0.0},
     "scale not asked for": {"scaled": 0.0},

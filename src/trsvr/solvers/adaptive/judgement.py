@@ -47,8 +47,7 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
         own.caution.after_a_good_step(rules)
     radius.contraction = decrease / outcome.decrease if outcome.decrease > 0.0 else 0.0
     if not outcome.inside and not (refused and own.nonconvex):
-        right = norm.exact and outcome.value - state.value >= rules.right * outcome.predicted
-        radius.alpha = min((rules.leap if right else rules.grow) * radius.alpha, rules.unbounded)
+        radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
     if radius.contraction > rules.useless and isinstance(outcome.measured.norm, DenseNorm):
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
         norm.averaged = 0

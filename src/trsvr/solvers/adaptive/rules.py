@@ -51,8 +51,6 @@ class Rules:
     #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
     shrink: float = 0.25
     grow: float = 2.0
-    #: and so where f fell as the whole Hessian had predicted
-    leap: float = 4.0
     #: a model is right where f fell by at least this part of what it predicted
     right: float = 0.8
     #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
