@@ -80,7 +80,7 @@ class AdaptiveTRSVR(Solver):
         dense = kind == "dense"
         here.warm_up(dense)
         bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
-        first = max(int(n * rules.first_batch), min(n, rules.smallest_batch))
+        first = max(int(n * rules.first_batch), 1)
         own = AdaptiveState(
             kind,
             here,

@@ -65,9 +65,8 @@ class Rules:
     most_products: int = 5000
 
     # ------------------------------------------------------------------------------------------------- steps on batches
-    #: the first batch, as a part of the data, but not fewer rows than the second
+    #: the first batch, as a part of the data
     first_batch: float = 1 / 16
-    smallest_batch: int = 256
     #: a batch that would be more is not worth drawing
     largest_batch: float = 0.5
     most_inner_steps: int = 10
