@@ -22,7 +22,7 @@ FOUND = {
     35874: "softmax without a penalty: a remembered direction whose curvature underflows",
     104701: "no penalty: a remembered direction whose curvature is nothing but rounding",
     37551: "L-BFGS begins where the value is zero",
-    39735: "classic trust region, estimated curvature: a model that foretells a rise is no rounding floor",
+    39735: "classic trust region, estimated curvature: a model that predicts a rise is no rounding floor",
     45616: "the same, with columns of very unlike scale",
     1104473: "squared hinge, few rows: P was made before some of them left the hinge",
     403372: "the same",

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from trsvr._draws import Draws
+from trsvr.parts.caution import Caution
+from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.norms import DenseNorm, DiagonalNorm, IdentityNorm
+from trsvr.parts.pairs import Pairs
 from trsvr.problems import FunctionProblem
 from trsvr.problems.base import PlainView
 from trsvr.problems.steps import Exit, NormedStep
@@ -18,19 +21,23 @@ from trsvr.problems.views import Prices, Raising
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.endings import estimate
 from trsvr.solvers.adaptive.judgement import next_tolerance
-from trsvr.solvers.adaptive.measuring import directions_pay, first_rows, kind_of_norm
-from trsvr.solvers.adaptive.state import AdaptiveState, Caution, Escape, Measured, NormState, Outcome, Radius
+from trsvr.solvers.adaptive.measuring import first_rows, kind_of_norm
+from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
 
 RULES = Rules()
 
 
-def outcome(norm=None, exit=Exit.TOLERANCE, predicted=0.5, decrease=0.5, length=1.0, foretold=None, value=1.0):
+def outcome(
+    norm=None, exit=Exit.TOLERANCE, predicted=0.5, decrease=0.5, length=1.0, predicted_gradient=None, value=1.0
+):
     """An outer iteration from x = (1, 1) with gradient (1, 0)."""
     nothing = np.zeros(2)
-    taken = NormedStep(nothing, nothing, length, exit, 1)
+    taken = NormedStep(nothing, nothing, 1.0, exit, 1)
     measured = Measured(DiagonalNorm(np.ones(2)) if norm is None else norm, nothing)
-    return Outcome(np.ones(2), value, np.array([1.0, 0.0]), measured, taken, decrease, predicted, length, foretold)
+    return Outcome(
+        np.ones(2), value, np.array([1.0, 0.0]), measured, taken, decrease, predicted, length, predicted_gradient
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- rules
@@ -58,9 +65,9 @@ def test_which_norm_pays():
     assert kind_of_norm("auto", tall._replace(matrix_row=math.inf), 100_000, 50, RULES) == "diagonal"
     assert kind_of_norm("auto", Prices(), 1000, 10, RULES) == "identity"
     assert kind_of_norm("identity", tall, 100_000, 50, RULES) == "identity"
-    assert directions_pay(Prices(), 10**6)
-    assert directions_pay(tall, 20)
-    assert not directions_pay(tall._replace(direction=math.inf), 20)
+    assert Prices().bear_directions(10**6)
+    assert tall.bear_directions(20)
+    assert not tall._replace(direction=math.inf).bear_directions(20)
 
 
 def test_rows_of_the_first_matrix_lie_between_their_bounds():
@@ -75,30 +82,30 @@ def test_rows_of_the_first_matrix_lie_between_their_bounds():
 
 def test_caution_is_raised_then_deepened_then_spent():
     caution = Caution(RULES.first_caution)
-    assert caution.answers_refusal(Raising.GRADED, False, RULES)
+    assert caution.answers_refusal(Raising.GRADED, False, RULES.more_caution)
     assert caution.raised
     levels = []
-    while caution.answers_refusal(Raising.GRADED, True, RULES):
+    while caution.answers_refusal(Raising.GRADED, True, RULES.more_caution):
         levels.append(caution.level)
     assert levels == sorted(levels)
     assert levels[-1] == 1.0
-    caution.after_a_good_step(RULES)
+    caution.after_a_good_step(RULES.more_caution)
     assert caution.level == 1.0 / RULES.more_caution
 
 
 def test_caution_that_cannot_be_had_answers_nothing():
     caution = Caution(RULES.first_caution)
-    assert not caution.answers_refusal(Raising.NOT, False, RULES)
+    assert not caution.answers_refusal(Raising.NOT, False, RULES.more_caution)
     assert not caution.raised
-    caution.after_a_good_step(RULES)
+    caution.after_a_good_step(RULES.more_caution)
     assert caution.level == RULES.first_caution
 
 
 def test_caution_that_was_given_up_too_early_is_taken_up_again():
     caution = Caution(RULES.first_caution, raised=True)
-    caution.give_up_by_degrees(RULES)
+    caution.give_up_by_degrees(RULES.first_caution)
     assert caution.by_degrees
-    assert caution.answers_refusal(Raising.GRADED, True, RULES)
+    assert caution.answers_refusal(Raising.GRADED, True, RULES.more_caution)
     assert not caution.by_degrees
     assert caution.raised
 
@@ -107,7 +114,7 @@ def test_caution_that_was_given_up_too_early_is_taken_up_again():
 
 
 def test_pairs_are_remembered_if_their_curvature_is_more_than_rounding():
-    norm = NormState(10.0)
+    norm = Pairs()
     unit = np.eye(3)
     norm.remember([(unit[0], 2.0 * unit[0]), (unit[1], unit[2]), (unit[1], -unit[1])], 2)
     assert np.array_equal(norm.directions, unit[:1])
@@ -124,7 +131,7 @@ def test_an_escape_goes_downhill_and_is_given_up_when_it_is_short():
     assert np.array_equal(escape.direction, [-1.0, 0.0])
     refusals = 0
     while escape.direction is not None:
-        escape.shorten(RULES)
+        escape.shorten(RULES.shrink)
         refusals += 1
     assert 20 < refusals < 40
 
@@ -138,7 +145,7 @@ def state_of_two():
 def test_a_snapshot_is_flat_and_comes_back_whole():
     own = state_of_two()
     own.here.evaluate(np.array([1.0, 2.0]))
-    own.norm.remember([(np.eye(2)[0], np.eye(2)[0])], 20)
+    own.norm.pairs.remember([(np.eye(2)[0], np.eye(2)[0])], 20)
     own.radius.accepted, own.begun, own.caution.raised, own.norm.rows = False, True, True, 3
     own.escape.along(np.ones(2), -np.ones(2))
     kept = own.snapshot()
@@ -187,12 +194,12 @@ def test_a_step_that_was_cut_off_says_nothing():
 
 
 def test_a_gain_that_came_as_predicted_is_believed_and_no_other():
-    kept = outcome(foretold=np.zeros(2))
+    kept = outcome(predicted_gradient=np.zeros(2))
     assert estimate(kept, 1e-3, 0.5, 1.0, True, RULES) == RULES.doubt * 1e-3
     assert estimate(kept, 1e-30, 0.5, 1.0, True, RULES) == RULES.believed * 0.5
     assert estimate(kept, 1e-3, 0.1, 1.0, True, RULES) == 0.5  # the model was wrong: what it predicts may be left
     assert estimate(outcome(), 1e-3, 0.5, 1.0, True, RULES) == 0.5  # it did not say where it would lead
-    unscaled = outcome(predicted=1e-5, foretold=np.zeros(2))
+    unscaled = outcome(predicted=1e-5, predicted_gradient=np.zeros(2))
     assert estimate(unscaled, 1e-3, 1e-5, 1.0, True, RULES) == 1e-3
     assert estimate(kept, 0.7, 0.5, 1.0, False, RULES) == 0.7  # nothing is known of scales
 
@@ -207,7 +214,7 @@ def test_a_step_of_rounding_is_told_from_one_that_gains():
 
 
 def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), **changes):  # noqa: B008  # a constant
-    known = {"foretold": np.array([0.1, 0.01]), "norm": IdentityNorm(), **changes}
+    known = {"predicted_gradient": np.array([0.1, 0.01]), "norm": IdentityNorm(), **changes}
     state = State(np.zeros(2), None, value=1.0, gradient=np.array(gradient), goal=goal)
     return next_tolerance(state, outcome(**known), 0.5 * float(np.dot(gradient, gradient)), left, RULES)
 
@@ -215,16 +222,18 @@ def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), **changes):  # noqa: 
 def test_the_next_tolerance_follows_how_wrong_the_model_was():
     # The gradient fell to a tenth, and was wrong by a hundredth of the old one: the root of the fall is to be expected.
     assert tolerance() == pytest.approx(0.01 * math.sqrt(0.1))
-    assert tolerance(foretold=np.array([0.1, 0.001])) == pytest.approx(0.001 * math.sqrt(0.1))
-    assert tolerance(foretold=np.array([1.0, 0.0])) == RULES.cg_loosest
+    assert tolerance(predicted_gradient=np.array([0.1, 0.001])) == pytest.approx(0.001 * math.sqrt(0.1))
+    assert tolerance(predicted_gradient=np.array([1.0, 0.0])) == RULES.cg_loosest
 
 
 def test_the_next_tolerance_is_the_usual_one_where_nothing_was_predicted():
-    assert tolerance(foretold=None) == RULES.cg_tolerance
+    assert tolerance(predicted_gradient=None) == RULES.cg_tolerance
     assert tolerance(exit=Exit.BOUNDARY) == RULES.cg_tolerance
 
 
 def test_the_next_tolerance_is_no_smaller_than_ends_the_run():
-    enough = tolerance(left=1e-3, goal=Goal(gradient=1.0, decrease=1e-5), foretold=np.array([0.1, 1e-9]))
+    enough = tolerance(left=1e-3, goal=Goal(gradient=1.0, decrease=1e-5), predicted_gradient=np.array([0.1, 1e-9]))
     assert enough == pytest.approx(RULES.cg_enough * math.sqrt(1e-2))
-    assert tolerance(gradient=(1e-9, 0.0), foretold=np.array([1e-9, 0.0])) == RULES.cg_loosest  # rounding of f
+    assert (
+        tolerance(gradient=(1e-9, 0.0), predicted_gradient=np.array([1e-9, 0.0])) == RULES.cg_loosest
+    )  # rounding of f

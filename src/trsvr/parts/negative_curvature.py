@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,3 +52,21 @@ def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool
     size = math.sqrt(dot(found.step, found.step))
     # Late directions are little but rounding: theirs may be negative where no curvature is.
     return found.step / size if dot(found.step, found.product) < limit * size * size else None
+
+
+@dataclass
+class Escape:
+    """A direction of negative curvature at a point where the gradient vanishes, and how far to go along it."""
+
+    direction: Vector | None = None
+    length: float = 1.0
+
+    def along(self, direction: Vector, gradient: Vector) -> None:
+        """Step along it, downhill, in the next iteration."""
+        self.direction, self.length = direction if dot(direction, gradient) <= 0.0 else -direction, 1.0
+
+    def shorten(self, factor: float) -> None:
+        """The step was refused."""
+        self.length *= factor
+        if self.length <= float(np.finfo(float).eps):
+            self.direction = None

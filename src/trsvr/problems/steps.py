@@ -40,6 +40,16 @@ class NormedStep(NamedTuple):
     exit: Exit
     products: int
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether it ended inside the region."""
+        return self.exit is Exit.TOLERANCE
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its radius has cut it off."""
+        return self.exit is Exit.BOUNDARY
+
     def predicted(self, gradient: Vector) -> float:
         """Decrease of the model, −ḡᵀp − ½ pᵀHp."""
         return -dot(gradient, self.step) - 0.5 * dot(self.step, self.product)
@@ -100,7 +110,7 @@ class StepTaken(NamedTuple):
         As asked for, or less where without a bound the model has no minimum.
     pairs : sequence
         Directions to remember, with their products.
-    foretold : array or None
+    predicted_gradient : array or None
         The gradient that the model predicts; None where it was minimised in a subspace only.
     left : float
         How much further the model falls, as far as that is known.
@@ -111,7 +121,7 @@ class StepTaken(NamedTuple):
     found: NormedStep
     alpha: float
     pairs: Sequence[tuple[Vector, Vector]] = ()
-    foretold: Vector | None = None
+    predicted_gradient: Vector | None = None
     left: float = 0.0
     rows: int = 0
 

@@ -59,6 +59,14 @@ class Prices(NamedTuple):
             batch_row=1.0,
         )
 
+    def of_matrix(self, rows: int) -> float:
+        """Matrices from so many rows, and their factors."""
+        return rows * self.matrix_row + self.factor
+
+    def bear_directions(self, count: int) -> bool:
+        """Whether so many directions in the norm cost little beside a product."""
+        return count * self.direction <= 1.0
+
 
 class Coming(NamedTuple):
     """What the next outer iteration is likely to ask of a view: its answers may come with the evaluation.

@@ -174,14 +174,13 @@ def flat(entry: Any, name: str = "") -> dict[str, Any]:
     return {key: found for part, value in inner.items() for key, found in flat(value, prefix + part).items()}
 
 
-def refill(kept: Any, snapshot: dict[str, Any]) -> None:
-    """Put what `flat` has made of a dataclass back into a fresh one."""
-    for known in fields(kept):
-        present = vars(kept)[known.name]
+def refill(kept: Any, snapshot: dict[str, Any], but: tuple[str, ...] = ()) -> None:
+    """Put what `flat` has made of a dataclass back into a fresh one, except some of its fields."""
+    for name, present in vars(kept).items():
         if is_dataclass(present):
-            refill(present, within(known.name, snapshot))
-        else:
-            setattr(kept, known.name, snapshot.get(known.name))
+            refill(present, within(name, snapshot))
+        elif name not in but:
+            setattr(kept, name, snapshot.get(name))
 
 
 @dataclass

@@ -48,12 +48,12 @@ def estimate(outcome: Outcome, decrease: float, gained: float, softness: float, 
     norm, predicted = outcome.measured.norm, outcome.predicted
     if isinstance(norm, DenseNorm) and norm.convex:
         return max(1.0, softness) * decrease
-    if outcome.bounded:
+    if outcome.taken.is_cut_off:
         return math.inf  # a short step gains little, wherever it is made
     right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + _ROUNDING * abs(outcome.value)
     # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
     knows = known and predicted >= rules.scaled * outcome.decrease
-    if right and outcome.foretold is not None and outcome.inside and knows:
+    if right and outcome.predicted_gradient is not None and outcome.taken.is_inside and knows:
         return max(rules.doubt * softness * decrease, rules.believed * predicted)
     return predicted if knows else max(predicted, decrease)
 

@@ -9,7 +9,7 @@ from trsvr._draws import Draws
 from trsvr.parts.steps import conjugate_gradients, walk
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken, WalkRequest
 from trsvr.solvers.adaptive.endings import escape_of
-from trsvr.solvers.adaptive.measuring import directions_pay, measure
+from trsvr.solvers.adaptive.measuring import measure
 from trsvr.solvers.adaptive.state import FoundStep, Iteration, Measured, Outcome
 
 
@@ -33,7 +33,7 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
         decrease=0.5 * size * size,
         predicted=taken.found.predicted(gradient) + taken.left,
         length=taken.found.length / size if size > 0.0 else 0.0,
-        foretold=taken.foretold if own.norm.exact else None,
+        predicted_gradient=taken.predicted_gradient if own.norm.exact else None,
     )
     if own.escape.direction is None and not own.norm.exact and _inner_steps_pay(it):
         _inner_steps(it, report.outcome, draws)
@@ -59,9 +59,9 @@ def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken]:
         return measured, StepTaken(along, own.radius.alpha)
     if ahead.step is not None and ahead.product is not None:
         found = NormedStep(ahead.step, ahead.product, ahead.length, Exit.TOLERANCE, 0)
-        return measured, StepTaken(found, own.radius.alpha, foretold=gradient + ahead.product)
+        return measured, StepTaken(found, own.radius.alpha, predicted_gradient=gradient + ahead.product)
     taken = _step(it, measured)
-    if taken.found.length == 0.0 and own.norm.forget():
+    if taken.found.length == 0.0 and own.norm.pairs.forget():
         # Curvatures of other places have made a norm that rounding does not survive.
         measured = measure(it, draws)
         taken = _step(it, measured)
@@ -76,7 +76,7 @@ def _step(it: Iteration, measured: Measured) -> StepTaken:
         taken = conjugate_gradients(measured.product, request)
     else:
         taken = own.here.step(request)
-        own.norm.remember(taken.pairs, it.rules.pairs)
+        own.norm.pairs.remember(taken.pairs, it.rules.pairs)
         report.hessian_products += taken.found.products
         report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
         own.norm.products += taken.found.products
@@ -95,8 +95,8 @@ def _request(it: Iteration, measured: Measured, gradient: Vector, size: float) -
         own.radius.cg_tolerance if exact else rules.cg_tolerance,
         rules.cg_tolerance,
         it.chosen.max_cg or rules.most_products,
-        own.norm.directions,
-        exact and directions_pay(own.here.prices(), rules.pairs),
+        own.norm.pairs.directions,
+        exact and own.here.prices().bear_directions(rules.pairs),
         it.state.time_is_up,
         own.radius.alpha == rules.unbounded,
         conjugate_gradients,

@@ -44,9 +44,9 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     own.escape.direction = None
     refused, radius.accepted = not radius.accepted, True
     if not refused:
-        own.caution.after_a_good_step(rules)
+        own.caution.after_a_good_step(rules.more_caution)
     radius.contraction = decrease / outcome.decrease if outcome.decrease > 0.0 else 0.0
-    if not outcome.inside and not (refused and own.nonconvex):
+    if not outcome.taken.is_inside and not (refused and own.nonconvex):
         radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
     if radius.contraction > rules.useless and isinstance(outcome.measured.norm, DenseNorm):
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
@@ -60,7 +60,7 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     if own.nonconvex:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
-    full = outcome.length >= 1.0 and not outcome.bounded
+    full = outcome.length >= 1.0 and not outcome.taken.is_cut_off
     return full and radius.contraction > rules.useless and outcome.gained_nothing(state.value)
 
 
@@ -69,11 +69,11 @@ def _be_warned(it: Iteration, outcome: Outcome) -> None:
     own, rules, radius, norm = it.own, it.rules, it.own.radius, it.own.norm
     radius.accepted = False
     if own.escape.direction is not None:
-        own.escape.shorten(rules)
+        own.escape.shorten(rules.shrink)
         return
     norm.averaged = 0
     # It is more often the curvature that is too small, far from the minimiser, than the sample.
-    if own.caution.answers_refusal(own.here.raising, own.graded, rules) and not own.nonconvex:
+    if own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution) and not own.nonconvex:
         return
     radius.alpha = rules.shrink * min(radius.alpha, outcome.length or radius.alpha)
     if not isinstance(outcome.measured.norm, DenseNorm):
@@ -90,9 +90,9 @@ def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float,
     gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe. No more than
     ends the run, where that is known: what is left to gain falls with the square of the residual.
     """
-    if outcome.foretold is None or not outcome.inside or not min(decrease, outcome.decrease) > 0.0:
+    if outcome.predicted_gradient is None or not outcome.taken.is_inside or not min(decrease, outcome.decrease) > 0.0:
         return rules.cg_tolerance
-    wrong = math.sqrt(0.5 * outcome.measured.norm.dual(state.gradient - outcome.foretold) / outcome.decrease)
+    wrong = math.sqrt(0.5 * outcome.measured.norm.dual(state.gradient - outcome.predicted_gradient) / outcome.decrease)
     expected = wrong * (decrease / outcome.decrease) ** 0.25
     rounding = math.sqrt(rules.cg_rounding * abs(state.value) / decrease)
     largest = float(np.abs(state.gradient).max())

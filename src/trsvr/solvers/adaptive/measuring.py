@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
-from trsvr._vectors import dot
 from trsvr.parts import norms
+from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
 from trsvr.problems.views import Prices, Raising
 from trsvr.solvers.adaptive.rules import Rules
@@ -30,7 +28,7 @@ def kind_of_norm(asked_for: str, prices: Prices, n: int, d: int, rules: Rules) -
 
 def price_of_matrix(prices: Prices, n: int, d: int, rules: Rules) -> float:
     """What the first P would cost as a matrix, in products."""
-    return first_rows(n, d, rules) * prices.matrix_row + prices.factor if d <= rules.widest_matrix else math.inf
+    return prices.of_matrix(first_rows(n, d, rules)) if d <= rules.widest_matrix else math.inf
 
 
 def first_rows(n: int, d: int, rules: Rules) -> int:
@@ -46,11 +44,6 @@ def rows_of_matrix(problem: Problem, own: AdaptiveState) -> int:
     return int(rows) if rows < problem.n_samples else own.there.n_rows
 
 
-def directions_pay(prices: Prices, count: int) -> bool:
-    """Whether so many directions in the norm cost little beside a Hessian product."""
-    return count * prices.direction <= 1.0
-
-
 def measure(it: Iteration, draws: Draws) -> Measured:
     """P and H at the reference."""
     own, rules, view = it.own, it.rules, it.own.here
@@ -59,7 +52,7 @@ def measure(it: Iteration, draws: Draws) -> Measured:
         it.report.curvature_rows = it.problem.n_samples
         own.norm.exact = True
         known = view.prices().diagonal < math.inf
-        return Measured(_with_pairs(it, None), penalty, convexity=float(penalty.min()) if known else None)
+        return Measured(_improved(it, None), penalty, convexity=float(penalty.min()) if known else None)
     own.nonconvex = own.nonconvex or bool((penalty < 0.0).any())
     if own.kind == "diagonal" and it.chosen.norm is None and _matrix_is_due(it):
         own.kind, own.norm, own.radius.alpha = "dense", NormState(own.norm.wanted_rows), rules.unbounded
@@ -100,7 +93,7 @@ def _moved(it: Iteration) -> float:
     # P is of all rows, and the last step left much all the same: it is the raised curvatures that hold steps back.
     whole = view.raising is Raising.GRADED and own.norm.rows >= view.n_rows and not own.nonconvex and not own.graded
     if caution.raised and moved <= rules.moved and whole and own.radius.contraction > rules.held_back:
-        caution.give_up_by_degrees(rules)
+        caution.give_up_by_degrees(rules.first_caution)
     return moved
 
 
@@ -121,17 +114,13 @@ def _diagonal(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any
         it.report.gradient_evaluations += it.problem.n_samples
     it.report.curvature_rows = it.problem.n_samples
     kept.exact = True
-    return _with_pairs(it, norms.DiagonalNorm(kept.losses + norms.stiffness(penalty)))
+    return _improved(it, norms.DiagonalNorm(kept.losses + norms.stiffness(penalty)))
 
 
-def _with_pairs(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
+def _improved(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
     """A diagonal or the identity, improved by what earlier conjugate gradients have seen, where that pays."""
-    directions, images = it.own.norm.directions, it.own.norm.images
-    if directions is None or images is None or not directions_pay(it.own.here.prices(), it.rules.pairs):
-        return norms.IdentityNorm() if norm is None else norm
-    newest, image = directions[-1], images[-1]
-    scale = np.full_like(newest, dot(image, image) / dot(newest, image)) if norm is None else norm.diagonal
-    return norms.QuasiNewtonNorm(scale, directions, images)
+    pairs = it.own.norm.pairs if it.own.here.prices().bear_directions(it.rules.pairs) else Pairs()
+    return pairs.improve(norm)
 
 
 def _matrix(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any:

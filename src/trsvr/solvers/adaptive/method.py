@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr._draws import Draws
+from trsvr.parts.caution import Caution
 from trsvr.parts.gradients import NoMemory
 from trsvr.problems.base import Problem
 from trsvr.problems.views import Coming
@@ -15,7 +16,7 @@ from trsvr.solvers.adaptive.iteration import outer_iteration
 from trsvr.solvers.adaptive.judgement import judge
 from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, rows_of_matrix
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import AdaptiveState, Caution, Choices, Iteration, NormState, Radius, own_state
+from trsvr.solvers.adaptive.state import AdaptiveState, Choices, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
 
 

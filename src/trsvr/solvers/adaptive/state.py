@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
-from trsvr._vectors import dot
+from trsvr.parts.caution import Caution
+from trsvr.parts.negative_curvature import Escape
+from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
-from trsvr.problems.steps import Exit, NormedStep, Product
+from trsvr.problems.steps import NormedStep, Product
 from trsvr.problems.views import CurvatureView, Raising
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.base import EpochReport, State, flat, refill, within
 
 _EPSILON = float(np.finfo(float).eps)
-_TINY = float(np.finfo(float).tiny)
 # Of the snapshots in checkpoints. 2: state in groups, random streams by name.
 _VERSION = 2
 
@@ -43,80 +44,8 @@ class NormState:
     averaged: int = 0  # samples in them: older ones are kept while that helps
     total_weight: float = math.nan
     exact: bool = False  # whether the model is the whole Hessian
-    directions: Matrix | None = None  # of earlier conjugate gradients
-    images: Matrix | None = None  # their products with the Hessian
+    pairs: Pairs = field(default_factory=Pairs)  # that steps have left
     products: int = 0  # with the whole Hessian, since the matrices were built
-
-    def forget(self) -> bool:
-        """Let the next norm be a diagonal again; returns whether anything had been learnt beyond that."""
-        learnt = self.directions is not None
-        self.directions = self.images = None
-        return learnt
-
-    def remember(self, pairs: Any, most: int) -> None:
-        """Keep the newest directions and products whose curvatures are more than rounding."""
-        pairs = [(s, y) for s, y in pairs if _is_more_than_rounding(s, y)]
-        if pairs and most:
-            directions, images = (np.array(part) for part in zip(*pairs[-most:], strict=True))
-            if self.directions is not None and self.images is not None:
-                directions = np.concatenate([self.directions, directions])[-most:]
-                images = np.concatenate([self.images, images])[-most:]
-            self.directions, self.images = directions, images
-
-
-def _is_more_than_rounding(direction: Vector, image: Vector) -> bool:
-    """Whether sᵀHs has a digit that is right, and is large enough to divide by."""
-    sizes = dot(np.abs(direction), np.abs(image))
-    return bool(dot(direction, image) > max(16.0 * _EPSILON * sizes, _TINY) and dot(image, image) > _TINY)
-
-
-@dataclass
-class Caution:
-    """Whether curvatures are raised, because the losses are nearly linear around here, and how far."""
-
-    level: float  # of the largest curvature, so much counts for every row, where there are degrees
-    raised: bool = False
-    by_degrees: bool = False  # whether it is being given up by degrees, with P of all rows
-
-    def after_a_good_step(self, rules: Rules) -> None:
-        """A step was kept, and so was the one before: less of it."""
-        if self.raised:
-            self.level /= rules.more_caution
-
-    def answers_refusal(self, raising: Raising, graded: bool, rules: Rules) -> bool:
-        """More caution after a refused step; returns whether there was any to be had."""
-        if not self.raised:
-            self.raised = raising is not Raising.NOT
-            return self.raised
-        if self.by_degrees:
-            self.by_degrees = False  # it was too early
-            return True
-        if graded and self.level < 1.0:
-            self.level = min(rules.more_caution * self.level, 1.0)
-            return True
-        return False
-
-    def give_up_by_degrees(self, rules: Rules) -> None:
-        """P is of all rows and steps are poor all the same: it is the raised curvatures."""
-        self.by_degrees, self.level = True, rules.first_caution
-
-
-@dataclass
-class Escape:
-    """A direction of negative curvature at a point where the gradient vanishes."""
-
-    direction: Vector | None = None
-    length: float = 1.0
-
-    def along(self, direction: Vector, gradient: Vector) -> None:
-        """Step along it, downhill, in the next iteration."""
-        self.direction, self.length = direction if dot(direction, gradient) <= 0.0 else -direction, 1.0
-
-    def shorten(self, rules: Rules) -> None:
-        """The step was refused."""
-        self.length *= rules.shrink
-        if self.length <= _EPSILON:
-            self.direction = None
 
 
 @dataclass
@@ -145,7 +74,7 @@ class Outcome(NamedTuple):
     """What an outer iteration did: the reference it began at, and the step it made there.
 
     ``decrease`` is ½‖g‖²_{P⁻¹}, ``predicted`` the model's decrease, ``length`` that of the step over ‖g‖_{P⁻¹}, and
-    ``foretold`` the gradient that the model predicts at its end, where it does.
+    ``predicted_gradient`` the gradient that the model predicts at its end, where it does.
     """
 
     x: Vector
@@ -156,17 +85,7 @@ class Outcome(NamedTuple):
     decrease: float
     predicted: float
     length: float
-    foretold: Vector | None
-
-    @property
-    def inside(self) -> bool:
-        """Whether the step ended inside the region."""
-        return self.taken.exit is Exit.TOLERANCE
-
-    @property
-    def bounded(self) -> bool:
-        """Whether its radius has cut it off."""
-        return self.taken.exit is Exit.BOUNDARY
+    predicted_gradient: Vector | None
 
     def gained_nothing(self, value: float) -> bool:
         """Whether f has changed by no more than its rounding, and was not expected to."""
@@ -215,11 +134,7 @@ class AdaptiveState:
             )
         self.kind = "dense" if snapshot["dense"] else self.kind
         self.here.restore(within("here", snapshot))
-        for name, entry in vars(self).items():
-            if name in ("radius", "norm", "caution", "escape", "ahead"):
-                refill(entry, within(name, snapshot))
-            elif name not in ("kind", "here", "there"):
-                setattr(self, name, snapshot[name])
+        refill(self, snapshot, but=("kind", "here", "there"))
 
 
 def own_state(state: State) -> AdaptiveState:

@@ -1,0 +1,38 @@
+"""After a refused step curvatures are raised: they were too small on its way more often than a sample was wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trsvr.problems.views import Raising
+
+
+@dataclass
+class Caution:
+    """Whether curvatures are raised, because the losses are nearly linear around here, and how far."""
+
+    level: float  # of the largest curvature, so much counts for every row, where there are degrees
+    raised: bool = False
+    by_degrees: bool = False  # whether it is being given up by degrees, with P of all rows
+
+    def after_a_good_step(self, factor: float) -> None:
+        """A step was kept, and so was the one before: less of it."""
+        if self.raised:
+            self.level /= factor
+
+    def answers_refusal(self, raising: Raising, graded: bool, factor: float) -> bool:
+        """More caution after a refused step; returns whether there was any to be had."""
+        if not self.raised:
+            self.raised = raising is not Raising.NOT
+            return self.raised
+        if self.by_degrees:
+            self.by_degrees = False  # it was too early
+            return True
+        if graded and self.level < 1.0:
+            self.level = min(factor * self.level, 1.0)
+            return True
+        return False
+
+    def give_up_by_degrees(self, level: float) -> None:
+        """P is of all rows and steps are poor all the same: it is the raised curvatures."""
+        self.by_degrees, self.level = True, level
