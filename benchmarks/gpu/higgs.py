@@ -1,7 +1,7 @@
 """HIGGS-sized logistic regression on one GPU: ``python benchmarks/gpu/higgs.py --out FOLDER``.
 
 Synthetic, 11 million × 28, float32 data, float64 sums, λ = 1e-6, eigenvalues of the covariance log-spaced over 1e4,
-start 0. ``--tune`` times shapes and variants of the full pass first, and compares what they find.
+start 0. ``--tune`` times shapes of the full pass first, and compares what they find.
 """
 
 from __future__ import annotations
@@ -41,15 +41,6 @@ def variants():
     for rows, warps, counts in ((64, 2, (4, 5, 6, 7, 8)), (32, 1, (10, 12, 14, 16)), (128, 4, (2, 3, 4))):
         for stages, programs in itertools.product((1, 3, 4), counts):
             yield Shape(rows, warps, stages, programs)
-    for programs in (4, 5):
-        yield Shape(64, 2, 3, programs, fold=False)
-        yield Shape(64, 2, 3, programs, fold=False, multiplied=False)
-    yield Shape(64, 2, 3, 8, multiplied=False)
-    for spread, programs in itertools.product((1, 2), (6, 8)):
-        yield Shape(64, 2, 3, programs, spread)
-        yield Shape(64, 2, 1, programs, spread, ahead=True)
-    for programs in (6, 8):
-        yield Shape(64, 2, 1, programs, ahead=True)
 
 
 def tune(problem) -> dict[str, float]:
@@ -69,7 +60,7 @@ def tune(problem) -> dict[str, float]:
             print("  failed", tuple(shape), repr(error)[:200])
     sums.cut(kept)
     for shape, seconds in sorted(times.items(), key=lambda pair: pair[1])[:20]:
-        print(f"  (rows, warps, stages, programs, spread, multiplied, ahead, fold) {shape}: {1e3 * seconds:.4f} ms")
+        print(f"  (rows, warps, stages, programs) {shape}: {1e3 * seconds:.4f} ms")
     print(f"  now {tuple(kept)}: {1e3 * times.get(str(tuple(kept)), float('nan')):.4f} ms")
     return times
 

@@ -93,7 +93,8 @@ def test_substitute_is_named_as_one(monkeypatch, tmp_path):
         "toy": Entry("toy", "", train=real, substitute="toy-other"),
         "toy-other": Entry("toy-other", "x", train=other),
     }
-    monkeypatch.setattr(loading, "ENTRIES", MappingProxyType(entries))
+    for module in (loading, search):
+        monkeypatch.setattr(module, "ENTRIES", MappingProxyType(entries))
     write_libsvm(tmp_path / "toy-other.svm.bz2", TOY_ROWS, TOY_LABELS)
     data = datasets.load("toy", data_dir=tmp_path)
     assert data.name == "toy-other"

@@ -178,7 +178,7 @@ def test_without_data_files_it_says_what_is_missing(tmp_path):
 
 def test_the_smallest_value_is_agreed_on(finished, tiny):
     subject = Subject.of(tiny.problems[0], tiny.objective)
-    facts = references.measure(subject, finished / "references")
+    facts = references.find(subject, references.known_in(finished / "references"))
     assert facts["relative_difference"] <= references.AGREEMENT
     assert facts["value"] == min(facts["own_value"], facts["scipy_value"])
     assert (finished / "references" / f"{subject.identity()}.json").exists()
@@ -257,5 +257,5 @@ def test_a_timed_job_runs_alone(tiny, tmp_path):
     runner = running.Runner(tmp_path, refuse, 2)
     timed = dataclasses.replace(tiny, timed=True, seeds=1)
     subject = Subject.of(tiny.problems[0], tiny.objective)
-    plan = running.Plan(timed, {subject: references.measure(subject, tmp_path / "references")})
+    plan = running.Plan(timed, {subject: references.find(subject, {})})
     assert runner.run([job for _, _, job in plan.jobs()]) == 3

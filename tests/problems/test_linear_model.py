@@ -22,7 +22,6 @@ from oracle import Oracle, scaled_weights
 from trsvr import problems
 from trsvr._compile import compiled_for
 from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
-from trsvr.problems.linear import _batch_gradient
 
 
 @dataclass(frozen=True)
@@ -498,7 +497,7 @@ def test_sums_of_regularisers_add_up():
 def test_a_short_margins_array_is_refused_and_not_overrun():
     X = np.random.default_rng(0).normal(size=(50, 3))
     problem = LinearModel(X, np.arange(50) % 2)
-    run = compiled_for(_batch_gradient, problem.kernels)
+    run = compiled_for(type(problem.kernels).batch_gradient, problem.kernels)
     with pytest.raises(ValueError, match="margins is too short"):
         run(problem.kernels, np.zeros(3), np.arange(50), np.zeros(10), np.zeros(3))
 

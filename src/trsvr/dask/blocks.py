@@ -21,7 +21,7 @@ from trsvr.problems.curvature import MarginView
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
-from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
+from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs
 from trsvr.problems.regularizers import L2
 from trsvr.problems.rows import DenseRows, Rows, SparseRows
 
@@ -264,7 +264,7 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
     elif order.product is not None:
         v = np.ascontiguousarray(order.product)
         task = view.product_task(v) if order.raised and view is not None else ProductSum(x, v)
-        answer["product"] = _sum(model, task)[1][:d]
+        answer["product"] = model.summed(task, 1.0)[1][:d]
     if own.halves is not None:
         for name, (begins, ends) in zip(("first", "second"), own.halves, strict=True):
             answer[name] = _change(block, order.formulas, x, own.moved, _rows_of_runs(begins, ends))
@@ -279,18 +279,7 @@ def _evaluate(model: LinearModel, view: MarginView | OutputView | None, x: Vecto
         value, gradient = view.evaluate(x)
         return model.n_samples * value, model.n_samples * gradient
     kept = (_NOTHING, _NOTHING) if view is None else (view.margins, view.weights)
-    return _sum(model, GradientSum(x, *kept))
-
-
-def _sum(model: LinearModel, task: Any) -> tuple[float, Vector]:
-    """Total and vector of a pass, as sums."""
-    out = np.empty(model.n_parameters)
-
-    def use(totals: Vector, parts: NDArray[np.float64]) -> float:
-        add_parts(parts, 0, totals.size, 1.0, out)
-        return float(totals.sum())
-
-    return model.passes.sums(task, model.kernels, use), out
+    return model.summed(GradientSum(x, *kept), 1.0)
 
 
 def _curvature(answer: Sums, model: LinearModel, view: MarginView | OutputView, order: Order, own: Own) -> None:
@@ -330,7 +319,7 @@ def _change(block: Block, formulas: Formulas, x: Vector, moved: Vector, numbers:
         return np.zeros(x.size)
     chosen = block.take(numbers, counted=False)
     part = LinearModel.of_rows(*chosen, formulas.without_penalty())
-    gradients = [_sum(part, GradientSum(np.ascontiguousarray(at), _NOTHING, _NOTHING))[1] for at in (moved, x)]
+    gradients = [part.summed(GradientSum(np.ascontiguousarray(at), _NOTHING, _NOTHING), 1.0)[1] for at in (moved, x)]
     return gradients[0] - gradients[1]
 
 
@@ -354,11 +343,6 @@ def add(answers: list[Sums]) -> Sums:
 
 
 # ------------------------------------------------------------------------------------------------------- rows and hash
-
-
-def rows_on_block(block: Block, numbers: Indices, counted: bool) -> Rowset:
-    """The rows that were asked for."""
-    return block.take(numbers, counted)
 
 
 def join(parts: list[Rowset], like: Formulas) -> LinearModel:

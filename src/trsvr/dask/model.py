@@ -5,39 +5,25 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import dask
 import numpy as np
 from distributed import Client, default_client
-from numpy.typing import NDArray
 
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
-from trsvr.dask.blocks import (
-    Facts,
-    Formulas,
-    Order,
-    Rowset,
-    Sums,
-    hash_block,
-    join,
-    look,
-    make_block,
-    make_raw,
-    warm_up,
-)
+from trsvr.dask.blocks import Facts, Formulas, Order, Rowset, Sums, hash_block, look, make_block, make_raw, warm_up
 from trsvr.dask.inputs import as_blocks
 from trsvr.dask.rounds import Rounds
 from trsvr.dask.rows import EpochStream, Here
 from trsvr.dask.view import DaskView, Pool
 from trsvr.problems.base import Problem
-from trsvr.problems.curvature import add_penalty_product
 from trsvr.problems.linear import LinearModel as LocalModel
-from trsvr.problems.linear import _add_penalty
+from trsvr.problems.linear import classes_in
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import take_rows
 from trsvr.problems.regularizers import L2
@@ -161,7 +147,9 @@ class LinearModel(Problem):
                 raise ValueError(
                     f"the blocks of X must agree, got different {name}: {', '.join(map(str, sorted(seen)))}"
                 )
-        self.classes = _classes(filled, labels_of(loss))
+        kind = labels_of(loss)
+        labels = [one.labels for one in filled]
+        self.classes = None if kind == "numbers" else classes_in(np.concatenate(labels), kind)[0]
         self.n_features = columns.pop()
         self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
@@ -228,7 +216,8 @@ class LinearModel(Problem):
         """F and ∇f from the sums of the losses."""
         gradient = sums["gradient"] / self.n_samples
         value = float(sums["value"][0]) / self.n_samples
-        return value + compiled_for(_add_penalty, self.kernels)(self.kernels, self._point("x", x), gradient), gradient
+        add_penalty = compiled_for(type(self.kernels).add_penalty, self.kernels)
+        return value + add_penalty(self.kernels, self._point("x", x), gradient), gradient
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         """Mean of ∇²f_i(x) v over the indices; over all rows, in one round, for ``indices=None``."""
@@ -236,7 +225,7 @@ class LinearModel(Problem):
         if indices is not None:
             return self.gather(indices).hessian_product(x, None, v)
         out = self.send(Order(self.formulas, x, product=v)).sums()["product"] / self.n_samples
-        compiled_for(add_penalty_product, self.kernels)(self.kernels, x, v, out)
+        compiled_for(type(self.kernels).add_penalty_product, self.kernels)(self.kernels, x, v, out)
         return out
 
     def for_run(self) -> Problem:
@@ -285,10 +274,6 @@ class LinearModel(Problem):
         # They travel with the tasks, so they should be short.
         return [part.astype(np.int32) if begins[i + 1] - begins[i] < 2**31 else part for i, part in enumerate(parts)]
 
-    def join(self, parts: Sequence[Rowset]) -> LocalModel:
-        """Rows of several blocks as one problem."""
-        return join(list(parts), self.formulas)
-
     # --------------------------------------------------------------------------------------------- conveniences
 
     def scores(self, x: Vector) -> dict[str, float]:
@@ -308,12 +293,6 @@ class LinearModel(Problem):
             digest.update(one.encode())
         return digest.hexdigest()
 
-    def _point(self, name: str, x: Any) -> Vector:
-        point = np.ascontiguousarray(x, dtype=np.float64)
-        if point.shape != (self.n_parameters,):
-            raise ValueError(f"{name} must have shape ({self.n_parameters},), got {point.shape}")
-        return point
-
     def __repr__(self) -> str:
         extra = ", intercept" if self.intercept else ""
         where = "in the workers' memory" if self.persisted else "read in every round"
@@ -324,18 +303,10 @@ class LinearModel(Problem):
 
 
 class RunModel(LinearModel):
-    """The model as one run sees it: the rows of coming epochs that are on their way, and those that have come.
+    """The model as one run sees it: the rows of coming epochs that are on their way, and those that have come."""
 
-    Attributes
-    ----------
-    coming : Draws or None
-        Of the epoch that comes.
-    pool : Pool
-        Rows for the adaptive mode, shared by the two views of the run.
-    """
-
-    coming: Draws | None
-    pool: Pool
+    coming: Draws | None  # of the epoch that comes
+    pool: Pool  # rows for the adaptive mode, shared by the two views of the run
     _stream: EpochStream | None
 
     @classmethod
@@ -412,25 +383,6 @@ def _complaint(block: int, begin: int, facts: Facts) -> str:
         return f"X must be finite, got {value} at {where}, column {column}"
     wanted = "y must be finite" if what == "label" else "sample_weight must be finite and >= 0"
     return f"{wanted}, got {value} at {where}"
-
-
-def _classes(facts: list[Facts], kind: str) -> NDArray[Any] | None:
-    """All labels of all blocks, in order."""
-    if kind == "numbers":
-        return None
-    try:
-        classes = np.unique(np.concatenate([one.labels for one in facts]))
-    except TypeError:
-        raise ValueError("y has labels of different types, which cannot be put in order") from None
-    if len(classes) < 2:
-        raise ValueError(f"y must contain at least two classes, got only {classes.tolist()[0]!r}")
-    if kind == "two classes" and len(classes) > 2:
-        shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
-        raise ValueError(
-            f"y must contain exactly two classes for this loss, got {len(classes)} ({shown}); "
-            "Softmax takes several classes, Squared and PseudoHuber take numbers"
-        )
-    return classes
 
 
 def _prototype(kind: str, columns: int, entries: int, classes: Any, loss: Any, weighted: bool) -> Rowset:

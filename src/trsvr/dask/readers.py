@@ -160,7 +160,9 @@ def read(path: Path, kind: str, target: str | None, zero_based: bool, client: Cl
     if kind == "libsvm":
         return Source(*read_libsvm(path, zero_based=zero_based, client=client))
     if kind == "parquet":
-        names = _names(path)
+        import dask.dataframe as dd
+
+        names = [str(name) for name in dd.read_parquet(os.fspath(path)).columns]
         chosen = target or _usual_target(path, names)
         return Source(*read_parquet(path, chosen), tuple(name for name in names if name != chosen), chosen)
     if kind == "zarr":
@@ -168,12 +170,6 @@ def read(path: Path, kind: str, target: str | None, zero_based: bool, client: Cl
     if kind == "npy-stack":
         return Source(*read_npy_stack(path / "X", path / (target or "y")))
     raise ValueError(f"--dask reads libsvm, parquet, zarr and npy-stack, got format {kind!r}")
-
-
-def _names(path: Path) -> list[str]:
-    import dask.dataframe as dd
-
-    return [str(name) for name in dd.read_parquet(os.fspath(path)).columns]
 
 
 def _usual_target(path: Path, names: list[str]) -> str:

@@ -22,7 +22,7 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
 from trsvr._arrays import Indices
-from trsvr.dask.blocks import Order, Own, Rowset, Sums, add, rows_on_block, sums_on_block
+from trsvr.dask.blocks import Block, Order, Own, Rowset, Sums, add, sums_on_block
 from trsvr.problems.protocol import DataLostError
 
 # Answers that one task of the tree adds up.
@@ -85,16 +85,11 @@ class Rounds:
         self._numbers = itertools.count()
         self._name = uuid.uuid4().hex[:8]
 
-    def map(self, function: Any, *arguments: Any, each: Sequence[Any] | None = None) -> list[Any]:
-        """``function(block, *arguments)``, with an argument of its own for each block if so, on all blocks."""
-        number = self._number()
-        name = function.__name__.replace("_", "-")
+    def map(self, function: Any, *arguments: Any) -> list[Any]:
+        """``function(block, *arguments)`` on all blocks."""
+        name = f"trsvr-{function.__name__.replace('_', '-')}-{self._number()}"
         call = dask.delayed(function, pure=False)
-        own = [()] * len(self.blocks) if each is None else [(one,) for one in each]
-        tasks = [
-            call(block, *arguments, *one, dask_key_name=f"trsvr-{name}-{number}-{i}")
-            for i, (block, one) in enumerate(zip(self.blocks, own, strict=True))
-        ]
+        tasks = [call(block, *arguments, dask_key_name=f"{name}-{i}") for i, block in enumerate(self.blocks)]
         return self.collect(self.compute(tasks))
 
     def compute(self, tasks: list[Any]) -> list[Any]:
@@ -120,7 +115,7 @@ class Rounds:
         return Round(self, make_sums, make_rows)
 
     def _row_tasks(self, number: str, wanted: Sequence[Indices], counted: bool) -> list[Any]:
-        fetch = dask.delayed(rows_on_block, pure=False)
+        fetch = dask.delayed(Block.take, pure=False)
         return [
             fetch(block, numbers, counted, dask_key_name=f"trsvr-rows-{number}-{i}")
             for i, (block, numbers) in enumerate(zip(self.blocks, wanted, strict=True))

@@ -14,6 +14,7 @@ import numpy as np
 
 from trsvr._arrays import Indices
 from trsvr._draws import generator
+from trsvr.dask.blocks import join
 from trsvr.problems.linear import LinearModel
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Here:
         if self._problem is None:
             if self._round is None:
                 self._round = self._model.rounds.start(None, wanted=self.wanted, counted=self.counted)
-            self._problem = self._model.join(self._round.rows())
+            self._problem = join(self._round.rows(), self._model.formulas)
             self._round = None
         return self._problem
 

@@ -28,9 +28,6 @@ from trsvr._vectors import dot
 from trsvr.dask.rows import Here
 from trsvr.parts.norms import IdentityNorm
 from trsvr.parts.subproblems import minimizer_in_eigenbasis, preconditioned_cg
-from trsvr.problems.curvature import MarginView
-from trsvr.problems.linear import LinearModel
-from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
 
 if TYPE_CHECKING:
@@ -48,18 +45,13 @@ _NEW_PART = 1e-8
 _SAMPLE_PART = 4
 
 
-def view_of(problem: LinearModel) -> MarginView | OutputView:
-    """What rows in this process's memory know of their curvature."""
-    return MarginView(problem) if problem.n_outputs == 1 else OutputView(problem)
-
-
 class HeldRows:
     """Rows that have come here to stay; a slice more of them with every full gradient, until they are enough."""
 
     def __init__(self, model: DaskModel) -> None:
         self._model = model
         self._slices: list[tuple[Draws, int, Here]] = []  # by which they were drawn, and how many
-        self._views: list[MarginView | OutputView] = []
+        self._views: list[Any] = []
 
     def next_slice(self, coming: Draws | None) -> Here | None:
         """The rows that should come with the full gradient before this epoch; None where there are enough."""
@@ -81,7 +73,7 @@ class HeldRows:
     def at(self, x: Vector, raised: bool) -> SampledHessian:
         """Their curvatures at x; waits for rows that are on their way."""
         for *_, here in self._slices[len(self._views) :]:
-            self._views.append(view_of(here.problem()))
+            self._views.append(here.problem().curvature_view())
         for view in self._views:
             view.evaluate(x)
             if raised:
@@ -117,7 +109,7 @@ def _spread(n: int, size: int, random: np.random.Generator) -> Indices:
 class SampledHessian:
     """Mean Hessian of the sample's losses at one point; zero where there is no sample."""
 
-    def __init__(self, views: list[MarginView | OutputView], d: int) -> None:
+    def __init__(self, views: list[Any], d: int) -> None:
         self._views, self._d = views, d
         self.n_rows = sum(view.problem.n_samples for view in views)
 

@@ -30,7 +30,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
-from trsvr.dask.subspace import HeldRows, step_in_subspace, view_of
+from trsvr.dask.subspace import HeldRows, step_in_subspace
 from trsvr.problems.curvature import MarginView, draw_runs
 from trsvr.problems.steps import StepRequest, StepTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
@@ -107,7 +107,7 @@ class DaskView(CurvatureView):
     def __init__(self, model: RunModel) -> None:
         self.problem = model
         self.n_rows, self.d, self.n_outputs = model.n_rows, model.n_parameters, model.n_outputs
-        self._local: Any = view_of(model._like)  # for the penalty, which needs no rows
+        self._local = model._like.curvature_view()  # for the penalty, which needs no rows
         self._pool = model.pool
         self._x: Vector = np.full(self.d, np.nan)
         self._value = (np.nan, self._x)
@@ -198,8 +198,8 @@ class DaskView(CurvatureView):
         return {
             "x": self._x,
             "raised": self._raised,
-            "asked": asked | _epoch_record(draws),
-            "pool": pool | _epoch_record(self._pool.epoch),
+            "asked": asked | (draws._asdict() if draws else {}),
+            "pool": pool | (self._pool.epoch._asdict() if self._pool.epoch else {}),
             "held": self._pool.held.snapshot(),
         }
 
@@ -248,11 +248,11 @@ class DaskView(CurvatureView):
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        return np.asarray(self._local.penalty_slopes(x))
+        return self._local.penalty_slopes(x)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        return np.asarray(self._local.penalty_curvatures(x))
+        return self._local.penalty_curvatures(x)
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many.
@@ -323,16 +323,16 @@ class DaskView(CurvatureView):
         # A run that wraps around is not a run here: its rows lie at both ends.
         wraps = begins + length > self.n_rows
         if wraps.any():
-            first, second = _halves(begins, length, self.n_rows)
-            means = [_mean_change(view, x, here.numbers(half)) for half in (first, second)]
+            halves = (_rows_of_runs(half, length, self.n_rows) for half in np.split(begins, 2))
+            # `changes_on` halves what it is given: a half of single rows, twice, is its own first half.
+            means = [view.changes_on(x, np.tile(here.numbers(half), 2), 1)[0] for half in halves]
         else:
             means = list(view.changes_on(x, here.numbers(begins), length))
         return share * means[0], share * means[1], begins.size * length
 
     def _changes_there(self, x: Vector, begins: Indices, length: int) -> tuple[Vector, Vector, int]:
         """The same, summed where the rows lie."""
-        middle = begins.size // 2
-        halves = [self._runs_there(half, length) for half in (begins[:middle], begins[middle:])]
+        halves = [self._runs_there(half, length) for half in np.split(begins, 2)]
         own = [Own(halves=pair, moved=x) for pair in zip(*halves, strict=True)]
         sums = self.problem.send(Order(self.problem.formulas, self._x), own).sums()
         share = self.n_rows / self.problem.n_samples / (begins.size // 2 * length)
@@ -352,23 +352,6 @@ class DaskView(CurvatureView):
 def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:
     rows = (begins[:, None] + np.arange(length)) % n_rows
     return np.asarray(rows.ravel(), dtype=np.int64)
-
-
-def _halves(begins: Indices, length: int, n_rows: int) -> tuple[Indices, Indices]:
-    """All rows of the first half of the runs, and of the second; a row may stand there twice."""
-    middle = begins.size // 2
-    return _rows_of_runs(begins[:middle], length, n_rows), _rows_of_runs(begins[middle:], length, n_rows)
-
-
-def _mean_change(view: MarginView, x: Vector, numbers: Indices) -> Vector:
-    """Mean change of the gradients on single rows."""
-    doubled = np.concatenate([numbers, numbers])
-    return view.changes_on(x, doubled, 1)[0]
-
-
-def _epoch_record(epoch: Draws | None) -> dict[str, int]:
-    """Seed and epoch, for a checkpoint."""
-    return {} if epoch is None else epoch._asdict()
 
 
 def _epoch_of(snapshot: dict[str, Any]) -> Draws | None:

@@ -20,18 +20,7 @@ from trsvr.datasets.errors import DataFileError
 
 _ENDING = ".npy"
 _MOST_ENTRIES = 1000
-_TROUBLE = (
-    ValueError,
-    EOFError,
-    KeyError,
-    IndexError,
-    TypeError,
-    SyntaxError,
-    NotImplementedError,
-    RecursionError,
-    OverflowError,
-    zlib.error,
-)
+_TROUBLE = (ValueError, EOFError, LookupError, TypeError, SyntaxError, OverflowError, zlib.error)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -98,13 +87,11 @@ def _read(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArr
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     """Shape, order, type, and where the data begin."""
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"NPY version {version}")
-    return shape, fortran, dtype, stream.tell()
+    first = version == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    return *read(stream), stream.tell()
 
 
 def _one_line(error: Exception) -> str:

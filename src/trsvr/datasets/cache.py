@@ -45,10 +45,11 @@ def store(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any
         place.parent.mkdir(exist_ok=True)
         with _files.folder_beside(place) as beside:
             parts = {}
+            # Without fsync a power failure after the renaming may leave files of the right size and no content.
             for part, array in arrays.items():
                 with open(beside / f"{part}.npy", "wb") as stream:
                     np.save(stream, array, allow_pickle=False)
-                    _to_disk(stream.fileno())
+                    os.fsync(stream.fileno())
                 parts[part] = {
                     "dtype": array.dtype.str,
                     "shape": list(array.shape),
@@ -57,7 +58,7 @@ def store(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any
             with open(beside / _FACTS, "w", encoding="utf-8") as text:
                 json.dump({"arrays": parts, "facts": dict(facts)}, text, indent=1)
                 text.flush()
-                _to_disk(text.fileno())
+                os.fsync(text.fileno())
             # Fails if the entry exists by now.
             with contextlib.suppress(OSError):
                 beside.rename(place)
@@ -65,11 +66,6 @@ def store(name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any
     except OSError:
         # A full disk must not keep anybody from the data that is already in memory.
         return False
-
-
-def _to_disk(descriptor: int) -> None:
-    # Without this, a power failure after the renaming may leave files of the right size and no content.
-    os.fsync(descriptor)
 
 
 def fetch(name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:

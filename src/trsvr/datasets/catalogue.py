@@ -64,12 +64,7 @@ def _described(entry: Entry, data_dir: str | os.PathLike[str] | None) -> dict[st
 def _where(entry: Entry, data_dir: str | os.PathLike[str] | None) -> str:
     if entry.train is None:
         return "scikit-learn" if entry.name in bundled.BUNDLED else "generator"
-    path = next(search.find_all(entry.train, data_dir), None)
-    if path is not None:
-        return str(path)
-    if entry.substitute is not None:
-        substitute = ENTRIES[entry.substitute].train
-        path = None if substitute is None else next(search.find_all(substitute, data_dir), None)
-        if path is not None:
-            return f"{path} (substitute)"
-    return "download" if entry.train.downloadable else "not found"
+    found = next(search.candidates(entry, "train", data_dir), None)
+    if found is None:
+        return "download" if entry.train.downloadable else "not found"
+    return f"{found[1]}" if found[0] is entry else f"{found[1]} (substitute)"

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -70,15 +71,11 @@ def downloaded(file: DataFile, *, progress: bool | None = None) -> Iterator[Path
     with tempfile.TemporaryDirectory(prefix=".download.", dir=own) as beside:
         # No hash is handed over: upstream publishes none, and the parsed content is checked instead.
         fetcher = pooch.create(
-            path=beside,
-            base_url="",
-            registry={file.upstream: None},
-            urls={file.upstream: url},
-            retry_if_failed=RETRIES,
+            path=beside, base_url="", registry={file.upstream: None}, urls={file.upstream: url}, retry_if_failed=RETRIES
         )
         try:
             with _quiet(pooch.get_logger()):
-                path = fetcher.fetch(file.upstream, downloader=_Downloader(shown))
+                path = fetcher.fetch(file.upstream, downloader=functools.partial(_download, shown))
         except requests.exceptions.RequestException as error:
             raise DownloadError(f"{url} cannot be downloaded ({_reason(error)})") from error
         yield Path(path)
@@ -106,27 +103,22 @@ def _reason(error: Exception) -> str:
     return " ".join(str(cause).split()) or type(cause).__name__
 
 
-class _Downloader:
+def _download(shown: bool, url: str, output_file: Any, pooch: Any) -> None:
     """What pooch calls to get a file. Its own downloader follows a redirection from https to http; this one refuses."""
+    import requests
 
-    def __init__(self, progress: bool) -> None:
-        self._progress = progress
-
-    def __call__(self, url: str, output_file: Any, pooch: Any) -> None:
-        import requests
-
-        with requests.Session() as session:
-            if urllib.parse.urlsplit(url).scheme == "http":
-                session.trust_env = False  # no proxy stands between this machine and itself
-            # Called for every address on the way, the first one and those it redirects to.
-            session.mount("http://", _loopback_adapter())
-            with session.get(url, stream=True, timeout=_TIMEOUT_SECONDS) as response:
-                response.raise_for_status()
-                total = int(response.headers.get("content-length", 0)) or None
-                with open(output_file, "wb") as stream, _bar(self._progress, Path(url).name, total) as advance:
-                    for chunk in response.iter_content(_CHUNK_BYTES):
-                        stream.write(chunk)
-                        advance(len(chunk))
+    with requests.Session() as session:
+        if urllib.parse.urlsplit(url).scheme == "http":
+            session.trust_env = False  # no proxy stands between this machine and itself
+        # Called for every address on the way, the first one and those it redirects to.
+        session.mount("http://", _loopback_adapter())
+        with session.get(url, stream=True, timeout=_TIMEOUT_SECONDS) as response:
+            response.raise_for_status()
+            total = int(response.headers.get("content-length", 0)) or None
+            with open(output_file, "wb") as stream, _bar(shown, Path(url).name, total) as advance:
+                for chunk in response.iter_content(_CHUNK_BYTES):
+                    stream.write(chunk)
+                    advance(len(chunk))
 
 
 def _loopback_adapter() -> Any:

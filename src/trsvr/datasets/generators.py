@@ -20,11 +20,7 @@ _PAPER_L2 = 1e-4
 
 
 def synthetic(
-    n_samples: int = 80_000,
-    n_features: int = 32,
-    condition: float = 1e4,
-    lipschitz: float = 50.1,
-    seed: int = 0,
+    n_samples: int = 80_000, n_features: int = 32, condition: float = 1e4, lipschitz: float = 50.1, seed: int = 0
 ) -> Dataset:
     """Gaussian rows whose covariance has a given condition number, scaled to a given Lipschitz constant.
 

@@ -363,25 +363,21 @@ class _Reader:
         """The error for what the kernel met."""
         parse = self._parse
         token, index = _shown(text, int(self._report[parse.TOKEN]), stop), int(self._report[parse.INDEX])
-        if result == parse.INDEX_TOO_SMALL:
-            reason = (
-                f"index {index} in a file whose indices count from 1 (zero_based=True reads files that count from 0)"
-            )
-        elif result == parse.INDEX_OUTSIDE:
-            reason = f"index {index} is beyond the {self._n_features} columns that are expected"
-        else:
-            reason = {
-                parse.BAD_LABEL: f"expected a number as label, got {token}",
-                parse.LABEL_NOT_FINITE: f"the label is {token}; finite numbers are accepted",
-                parse.NOT_A_PAIR: f"expected index:value, got {token}",
-                parse.QUERY_ID: f"query ids are not supported, got {token}",
-                parse.INDEX_TOO_LARGE: f"the index of {token} is beyond {parse.MAX_INDEX}",
-                parse.INDEX_REPEATED: f"index {index} appears twice; indices must ascend",
-                parse.INDEX_DESCENDING: f"index {index} follows a larger one; indices must ascend",
-                parse.BAD_VALUE: f"expected a number after the colon, got {token}",
-                parse.VALUE_NOT_FINITE: f"the value in {token} is not finite; finite numbers are accepted",
-            }[result]
-        return self._error(reason, line)
+        from_one = "in a file whose indices count from 1 (zero_based=True reads files that count from 0)"
+        reasons = {
+            parse.BAD_LABEL: f"expected a number as label, got {token}",
+            parse.LABEL_NOT_FINITE: f"the label is {token}; finite numbers are accepted",
+            parse.NOT_A_PAIR: f"expected index:value, got {token}",
+            parse.QUERY_ID: f"query ids are not supported, got {token}",
+            parse.INDEX_TOO_LARGE: f"the index of {token} is beyond {parse.MAX_INDEX}",
+            parse.INDEX_TOO_SMALL: f"index {index} {from_one}",
+            parse.INDEX_REPEATED: f"index {index} appears twice; indices must ascend",
+            parse.INDEX_DESCENDING: f"index {index} follows a larger one; indices must ascend",
+            parse.INDEX_OUTSIDE: f"index {index} is beyond the {self._n_features} columns that are expected",
+            parse.BAD_VALUE: f"expected a number after the colon, got {token}",
+            parse.VALUE_NOT_FINITE: f"the value in {token} is not finite; finite numbers are accepted",
+        }
+        return self._error(reasons[result], line)
 
 
 def _shown(text: bytearray, begin: int, stop: int) -> str:

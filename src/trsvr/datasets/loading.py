@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -171,7 +170,7 @@ def _read(entry: Entry, split: str, data_dir: str | os.PathLike[str] | None) -> 
     """Find a data set's file, or its substitute's, or download it; read and check it."""
     file = _file(entry, split)
     own = search.own_folder()
-    for found, path in _candidates(entry, split, data_dir):
+    for found, path in search.candidates(entry, split, data_dir):
         try:
             raw = _read_checked(found, split, path)
         except DataFileError as error:
@@ -190,18 +189,6 @@ def _file(entry: Entry, split: str) -> DataFile:
     if file is None:
         raise ValueError(f"{entry.name} has no {split} split, only train")
     return file
-
-
-def _candidates(entry: Entry, split: str, data_dir: str | os.PathLike[str] | None) -> Iterator[tuple[Entry, Path]]:
-    """Files that would do, folder by folder; in each the data set itself comes before its substitute."""
-    accepted = [entry] if entry.substitute is None else [entry, ENTRIES[entry.substitute]]
-    for folder in search.folders(data_dir):
-        for candidate in accepted:
-            file = candidate.file(split)
-            path = None if file is None else search.find(file, folder)
-            if path is not None:
-                yield candidate, path
-                break
 
 
 def _read_checked(entry: Entry, split: str, path: Path) -> RawData:

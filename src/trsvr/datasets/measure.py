@@ -10,6 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr.datasets.dataset import Dataset
+from trsvr.datasets.preprocess import row_squares
 
 # A Gram matrix of more columns than this is not formed.
 GRAM_COLUMNS = 1000
@@ -80,7 +81,7 @@ def facts(data: Dataset, l2: float = _PAPER_L2) -> Facts:
         column_scales=(float(used.min()), float(used.max())) if used.size else (0.0, 0.0),
         positive=float((data.y > 0).mean()),
         lipschitz=0.25 * largest + l2,
-        lipschitz_max=0.25 * float(_row_squares(X).max()) + l2,
+        lipschitz_max=0.25 * float(row_squares(X).max()) + l2,
         condition=condition,
         rank=rank,
         l2=l2,
@@ -119,10 +120,3 @@ def _column_squares(X: Any) -> NDArray[np.float64]:
     if scipy.sparse.issparse(X):
         return np.asarray(np.bincount(X.indices, X.data.astype(np.float64) ** 2, X.shape[1]), dtype=np.float64)
     return np.asarray(np.einsum("ij,ij->j", X, X, dtype=np.float64))
-
-
-def _row_squares(X: Any) -> NDArray[np.float64]:
-    if scipy.sparse.issparse(X):
-        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        return np.asarray(np.bincount(rows, X.data.astype(np.float64) ** 2, X.shape[0]), dtype=np.float64)
-    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))

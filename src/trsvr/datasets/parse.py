@@ -123,43 +123,40 @@ def _scaled(digits: Any, power: int) -> Any:
 
 
 @jitable
+def _digits(text: Any, p: int, digits: Any, significant: int) -> Any:
+    """Read digits at p, behind others: where they end, the first 19 significant ones as a number, how many there are.
+
+    Then how many of those at p the number has taken in, and how many it has not.
+    """
+    taken = 0
+    dropped = 0
+    while True:
+        digit = np.uint64(_at(text, p)) - np.uint64(48)  # below "0" this wraps around to a large number
+        if digit > _U9:
+            return p, digits, significant, taken, dropped
+        p += 1
+        if significant < 19:
+            digits = digits * _U10 + digit
+            taken += 1
+            if digits != _U0:
+                significant += 1
+        else:
+            significant += 1
+            dropped += 1
+
+
+@jitable
 def _number(text: Any, p: int) -> Any:
     """Read a decimal number at p: where it ends, what it is, its value. The text ends with a newline."""
     negative = _at(text, p) == 45
     if negative or _at(text, p) == 43:
         p += 1
-    digits = _U0
-    significant = 0
-    seen = 0
-    exponent = 0
-    while True:
-        digit = np.uint64(_at(text, p)) - np.uint64(48)  # below "0" this wraps around to a large number
-        if digit > _U9:
-            break
-        seen += 1
-        p += 1
-        if significant < 19:
-            digits = digits * _U10 + digit
-            if digits != _U0:
-                significant += 1
-        else:
-            significant += 1
-            exponent += 1
+    p, digits, significant, taken, exponent = _digits(text, p, _U0, 0)
+    seen = taken + exponent
     if _at(text, p) == 46:
-        p += 1
-        while True:
-            digit = np.uint64(_at(text, p)) - np.uint64(48)
-            if digit > _U9:
-                break
-            seen += 1
-            p += 1
-            if significant < 19:
-                digits = digits * _U10 + digit
-                exponent -= 1
-                if digits != _U0:
-                    significant += 1
-            else:
-                significant += 1
+        p, digits, significant, taken, dropped = _digits(text, p + 1, digits, significant)
+        seen += taken + dropped
+        exponent -= taken
     if seen == 0:
         first = _at(text, p) | 32
         if first == 105 or first == 110:  # i(nf), n(an)

@@ -95,7 +95,7 @@ def apply(method: str, scaling: Scaling | None, X: Any) -> Any:
         return X
     sparse = scipy.sparse.issparse(X)
     if method == "unit-rows":
-        lengths = _nonzero(_row_lengths(X))
+        lengths = _nonzero(np.sqrt(row_squares(X)))
         if sparse:
             return _with_entries(X, X.data / np.repeat(lengths, np.diff(X.indptr)))
         return X / lengths[:, None]
@@ -107,11 +107,12 @@ def apply(method: str, scaling: Scaling | None, X: Any) -> Any:
     return prepared
 
 
-def _row_lengths(X: Any) -> Vector:
+def row_squares(X: Any) -> Vector:
+    """‖x_i‖² of every row."""
     if scipy.sparse.issparse(X):
         rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        return np.sqrt(np.bincount(rows, X.data**2, X.shape[0]))
-    return np.sqrt(np.einsum("ij,ij->i", X, X))
+        return np.asarray(np.bincount(rows, X.data.astype(np.float64) ** 2, X.shape[0]), dtype=np.float64)
+    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 
 
 def _with_entries(X: Any, data: NDArray[Any]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trsvr.datasets import cache
-from trsvr.datasets.registry import DataFile
+from trsvr.datasets.registry import ENTRIES, DataFile, Entry
 
 SUFFIXES = ("", ".bz2", ".gz", ".xz")
 
@@ -50,9 +50,13 @@ def find(file: DataFile, folder: Path) -> Path | None:
     return None
 
 
-def find_all(file: DataFile, data_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """The file in every folder that has it, in the order of search."""
+def candidates(entry: Entry, split: str, data_dir: str | os.PathLike[str] | None) -> Iterator[tuple[Entry, Path]]:
+    """Files that would do, folder by folder; in each the data set itself comes before its substitute."""
+    accepted = [entry] if entry.substitute is None else [entry, ENTRIES[entry.substitute]]
     for folder in folders(data_dir):
-        path = find(file, folder)
-        if path is not None:
-            yield path
+        for candidate in accepted:
+            file = candidate.file(split)
+            path = None if file is None else find(file, folder)
+            if path is not None:
+                yield candidate, path
+                break

@@ -98,12 +98,12 @@ def _compare_with_first_use(file: DataFile, found: str, path: str | os.PathLike[
     root = cache.data_folder()
     if root is None:
         return "shape, nonzeros and labels agree; the hash is not known and could not be recorded"
-    record = root / "first-use" / f"{file.upstream}.json"
-    before = _recorded(record)
+    note = root / "first-use" / f"{file.upstream}.json"
+    before = _recorded(note)
     if before is None:
         today = datetime.date.today().isoformat()
-        record.parent.mkdir(exist_ok=True)
-        with written_beside(record) as place:
+        note.parent.mkdir(exist_ok=True)
+        with written_beside(note) as place:
             place.write_text(json.dumps({"content_sha256": found, "date": today}), encoding="utf-8")
         _log.info("%s: no checksum is published; shape and labels agree, hash %s… recorded", path, found[:16])
         return f"shape, nonzeros and labels agree; no checksum is published, hash recorded on first use ({today})"
@@ -113,17 +113,14 @@ def _compare_with_first_use(file: DataFile, found: str, path: str | os.PathLike[
             path,
             None,
             f"the content's sha256 is {found[:16]}…, but {expected[:16]}… was recorded on first use ({date}); if the "
-            f"change is right, remove {record}",
+            f"change is right, remove {note}",
         )
     return f"hash equal to the one recorded on first use ({date})"
 
 
-def _recorded(record: Path) -> tuple[str, str] | None:
+def _recorded(note: Path) -> tuple[str, str] | None:
     try:
-        noted = json.loads(record.read_text(encoding="utf-8"))
+        noted = json.loads(note.read_text(encoding="utf-8"))
         return str(noted["content_sha256"]), str(noted["date"])
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError):
-        # An unreadable note is as good as none.
-        return None
+        return None  # an unreadable note is as good as none

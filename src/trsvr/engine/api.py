@@ -13,7 +13,7 @@ from trsvr.engine.checkpoint import CheckpointError, Content
 from trsvr.engine.draws import RowSource
 from trsvr.engine.keeper import Every, Keeper, NotedPath, checked_path, rows_from
 from trsvr.engine.loop import Loop
-from trsvr.engine.plan import Plan, checked_start, plan_from, refuse_another_run
+from trsvr.engine.plan import RunPlan, checked_start, plan_from, refuse_another_run
 from trsvr.engine.progress import Progress
 from trsvr.engine.result import Result, Status
 from trsvr.engine.run import Best, Run
@@ -99,7 +99,7 @@ def minimize(
     is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
     """
     problem, solver = as_problem(problem), TRSVR() if solver is None else solver
-    plan = Plan(
+    plan = RunPlan(
         problem,
         solver,
         checked_start(problem, x0),
@@ -109,7 +109,7 @@ def minimize(
         _check.whole("trace_every", trace_every),
         None if threads is None else _check.whole("threads", threads),
     )
-    watchers = Watchers(_checked_callback(callback), Progress(type(solver).__name__) if progress else None, verbose)
+    watchers = _watchers(solver, callback, progress, verbose)
     if checkpoint is None:
         if checkpoint_every is not None:
             raise ValueError("checkpoint_every needs checkpoint, the file to write to")
@@ -185,18 +185,17 @@ def resume(
     refuse_another_run(path, content, about, except_limits=bool(new))
     if new and content.get("status") in _MAY_GO_ON:
         del content["status"]
-    bar = Progress(type(plan.solver).__name__) if progress else None
-    watchers = Watchers(_checked_callback(callback), bar, verbose)
+    watchers = _watchers(plan.solver, callback, progress, verbose)
     return _continue(plan, watchers, Keeper(path, every, about, is_newest), content)
 
 
-def _checked_callback(callback: Any) -> Any:
+def _watchers(solver: Any, callback: Any, progress: bool, verbose: int) -> Watchers:
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function, got {callback!r}")
-    return callback
+    return Watchers(callback, Progress(type(solver).__name__) if progress else None, verbose)
 
 
-def _continue(plan: Plan, watchers: Watchers, keeper: Keeper, content: Content) -> Result:
+def _continue(plan: RunPlan, watchers: Watchers, keeper: Keeper, content: Content) -> Result:
     """Go on from a checkpoint that belongs to this plan."""
     try:
         if "status" in content:
@@ -213,7 +212,7 @@ class _DoesNotFit(Exception):
     """A checkpoint's arrays are not those of the run it claims to be of."""
 
 
-def _finished(plan: Plan, content: Content) -> Result:
+def _finished(plan: RunPlan, content: Content) -> Result:
     """The result of a run that was finished."""
     run = Run(plan.problem, plan.solver, State(plan.start, None), True)
     best = Best.nothing_yet(plan.start, True)
@@ -244,7 +243,7 @@ def _restore(run: Run, best: Best, test: GradientTest, content: Content) -> None
         test.restore(content["test"])
 
 
-def _run(plan: Plan, watchers: Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
+def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
     """Run from the start, or from a checkpoint."""
     problem, solver = plan.problem.for_run(), plan.solver
     run = Run(problem, solver, State(plan.start, None), problem.has_value is not False)

@@ -12,6 +12,7 @@ A new checkpoint is written beside its place, forced to the disk, and renamed; t
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import logging
@@ -140,17 +141,11 @@ def _sync_folder(folder: Path) -> None:
 def remove_leftovers(path: Path) -> None:
     """Remove the unfinished files of processes that were killed while writing."""
     with contextlib.suppress(OSError):
-        for part in path.parent.glob(f"{_escaped(path.name)}.*.part"):
+        for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
             number = part.name.removeprefix(f"{path.name}.").removesuffix(".part")
             if number.isdigit() and not _is_running(int(number)):
                 with contextlib.suppress(OSError):
                     part.unlink()
-
-
-def _escaped(name: str) -> str:
-    import glob
-
-    return glob.escape(name)
 
 
 def _is_running(pid: int) -> bool:
@@ -158,10 +153,8 @@ def _is_running(pid: int) -> bool:
         return False  # a leftover of a process that had our number
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

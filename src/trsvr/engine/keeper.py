@@ -5,6 +5,7 @@ A folder that is full, read-only or gone does not end a run: it goes on in memor
 
 from __future__ import annotations
 
+import copy
 import datetime
 import logging
 import math
@@ -159,7 +160,7 @@ class Keeper:
 def _snapshot(run: Any, best: Any, test: Any) -> Content:
     """Everything that changes, copied: the next epoch works in place."""
     return {
-        "state": {name: _copied(entry) for name, entry in run.state.snapshot().items()},
+        "state": {name: copy.copy(entry) for name, entry in run.state.snapshot().items()},
         "run": {name: vars(run)[name] for name in run.COUNTED},
         "best": {"x": best.x.copy(), "value": best.value, "gradient": best.gradient.copy()},
         "test": test.snapshot(),
@@ -168,15 +169,14 @@ def _snapshot(run: Any, best: Any, test: Any) -> Content:
     }
 
 
-def _copied(entry: Any) -> Any:
-    return entry.copy() if isinstance(entry, np.ndarray) else entry
-
-
 def _table(rows: list[dict[str, float]]) -> Content:
     return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in TRACE_COLUMNS}
 
 
-_WHOLE = ("epoch", "steps", "gradient_evaluations", "hessian_products", "batch_size", "inner_steps", "rejected")
+_WHOLE = (
+    *("epoch", "steps", "gradient_evaluations", "hessian_products", "batch_size", "inner_steps", "rejected"),
+    *("curvature_rows", "negative_curvature"),
+)
 
 
 def rows_from(table: Content) -> list[dict[str, float]]:
@@ -186,7 +186,7 @@ def rows_from(table: Content) -> list[dict[str, float]]:
         raise CheckpointError("the columns of its trace differ in length")
     rows = [dict(zip(columns, entries, strict=True)) for entries in zip(*columns.values(), strict=True)]
     for row in rows:
-        for name in (*_WHOLE, "curvature_rows", "negative_curvature"):
+        for name in _WHOLE:
             if math.isfinite(row[name]):
                 row[name] = int(row[name])
     return rows

@@ -13,7 +13,7 @@ import numpy as np
 from trsvr._arrays import Vector
 from trsvr.engine.draws import RowSource
 from trsvr.engine.keeper import Keeper
-from trsvr.engine.plan import Plan
+from trsvr.engine.plan import RunPlan
 from trsvr.engine.result import Result, Status
 from trsvr.engine.run import Best, Run
 from trsvr.engine.signals import Stop
@@ -28,7 +28,7 @@ from trsvr.solvers.base import EpochReport
 class Loop:
     """One run of one plan."""
 
-    plan: Plan
+    plan: RunPlan
     work: Run
     best: Best
     source: RowSource

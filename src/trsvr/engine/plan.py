@@ -23,7 +23,7 @@ _log = logging.getLogger("trsvr")
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run is to do; checked."""
 
     problem: Problem
@@ -61,14 +61,14 @@ class Plan:
         }
 
 
-def plan_from(path: Path, content: Content, problem: Problem, solver: Any, threads: int | None) -> Plan:
+def plan_from(path: Path, content: Content, problem: Problem, solver: Any, threads: int | None) -> RunPlan:
     """The plan of a run, from its checkpoint."""
     try:
         kept = content["configuration"]
         made = fingerprint.solver_from(kept["solver"]) if solver is None else solver
         if made is None:
             raise ValueError(f"checkpoint {path}: its solver contains {kept['solver']['class']}; pass it as solver=…")
-        return Plan(
+        return RunPlan(
             problem,
             made,
             checked_start(problem, content["start"]),

@@ -15,23 +15,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TRACE_COLUMNS = (
-    "epoch",
-    "steps",
-    "gradient_evaluations",
-    "hessian_products",
-    "passes",
-    "seconds",
-    "value",
-    "gradient_norm_sq",
-    "alpha",
-    "batch_size",
-    "inner_steps",
-    "radius",
-    "boundary_fraction",
-    "cg_iterations",
-    "rejected",
-    "curvature_rows",
-    "negative_curvature",
+    *("epoch", "steps", "gradient_evaluations", "hessian_products", "passes", "seconds"),  # what has been spent
+    *("value", "gradient_norm_sq"),  # at the epoch's end
+    *("alpha", "batch_size", "inner_steps", "radius", "boundary_fraction", "cg_iterations"),  # what the epoch did
+    *("rejected", "curvature_rows", "negative_curvature"),
 )
 
 

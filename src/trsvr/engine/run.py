@@ -13,7 +13,7 @@ from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr._vectors import all_finite, dot
 from trsvr.engine.draws import RowSource
-from trsvr.engine.result import Result, Status
+from trsvr.engine.result import TRACE_COLUMNS, Result, Status
 from trsvr.engine.stopping import Limits
 from trsvr.problems.base import Problem
 from trsvr.problems.plain import NotFinite
@@ -139,21 +139,9 @@ class Run:
 
     def row(self, report: EpochReport) -> dict[str, float]:
         """The present state as a row of the trace."""
-        gradient = self.state.gradient
-        return {
-            **self.counts(),
-            "value": self.state.value,
-            "gradient_norm_sq": dot(gradient, gradient),
-            "alpha": report.alpha,
-            "batch_size": report.batch_size,
-            "inner_steps": report.inner_steps,
-            "radius": report.radius,
-            "boundary_fraction": report.boundary_fraction,
-            "cg_iterations": report.cg_iterations,
-            "rejected": report.rejected,
-            "curvature_rows": report.curvature_rows,
-            "negative_curvature": report.negative_curvature,
-        }
+        value, gradient = self.state.value, self.state.gradient
+        known = {**self.counts(), "value": value, "gradient_norm_sq": dot(gradient, gradient)}
+        return {name: known[name] if name in known else vars(report)[name] for name in TRACE_COLUMNS}
 
     def result(self, best: Best, status: Status, detail: str = "") -> Result:
         """What the user gets."""

@@ -28,20 +28,11 @@ ARRIVED = 64
 
 @dataclass(frozen=True)
 class Part:
-    """A statement, whether it holds, and its number.
+    """A statement, whether it holds, and its number."""
 
-    Attributes
-    ----------
-    text : str
-        The statement, with the numbers it rests on.
-    holds : bool
-    margin : float
-        By what factor it holds (above 1) or fails (below 1).
-    """
-
-    text: str
+    text: str  # with the numbers it rests on
     holds: bool
-    margin: float
+    margin: float  # by what factor it holds (above 1) or fails (below 1)
 
 
 @dataclass(frozen=True)
@@ -177,8 +168,7 @@ def c3(results: Results) -> Verdict:
             alpha_L = (ours.alpha or np.nan) * subject.facts["component_smoothness"]
             found.append(
                 f"on {data} α·L_max = {alpha_L:.2g}, the boundary was hit in {same[1]:.1%} of the steps and SVRG with "
-                "step "
-                f"α gives the same f to {same[0]:.0e}"
+                f"step α gives the same f to {same[0]:.0e}"
             )
     finding = f"EstH is SVRG with a larger step: {'; '.join(found)}." if found else ""
     return _verdict("C3", says, parts, finding)
@@ -212,16 +202,14 @@ def c4(results: Results) -> Verdict:
             inside = PLATEAU[0] <= end <= PLATEAU[1]
             text = (
                 f"{data}: {rival.label} ends at {end:.1e}, between {PLATEAU[0]:g} and {PLATEAU[1]:g}, and fell by a "
-                "factor "
-                f"{fall:.3g} in its last quarter (a plateau is below {FACTOR:g})"
+                f"factor {fall:.3g} in its last quarter (a plateau is below {FACTOR:g})"
             )
             parts.append(Part(text, inside and fall < FACTOR, FACTOR / fall if inside else _outside(end)))
         adaptive = subject.line("TRSVR adaptive")
         if adaptive is not None:
             found.append(
                 f"on {data} α·L_max = {(ours.alpha or np.nan) * subject.facts['component_smoothness']:.2g}; the "
-                "adaptive TRSVR "
-                f"is at 1e-6 after {adaptive.cost('time', 1e-6):.2g} s"
+                f"adaptive TRSVR is at 1e-6 after {adaptive.cost('time', 1e-6):.2g} s"
             )
     return _verdict("C4", says, parts, "; ".join(found)[:1].upper() + "; ".join(found)[1:] + "." if found else "")
 
@@ -307,8 +295,7 @@ def c7(results: Results) -> Verdict:
     """On each set: TRSVR's ‖∇f‖² is the smallest, TRish stagnates, TRSVR is no decade behind the classic per pass."""
     says = (
         "On all six sets TRSVR reaches the highest precision, TRish stagnates, and TRSVR is comparable to or better "
-        "than "
-        "the classic method with fewer full gradients."
+        "than the classic method with fewer full gradients."
     )
     parts, best, behind = [], [], []
     study = results.study("ablation")
@@ -359,9 +346,8 @@ def c8(results: Results) -> Verdict:
         parts.append(Part(text, lowest < 0, lowest / subject.facts["l2"] if lowest < 0 else 0.0))
     finding = (
         "At λ = γ and a = ½ the second derivative of the regulariser is at least λ(1 − 1/d) > 0: the objective is "
-        "strongly "
-        f"convex with one minimiser. All runs of these studies together met negative curvature {met} times"
-        f"{' (rounding of the finite differences)' if met else ''}."
+        f"strongly convex with one minimiser. All runs of these studies together met negative curvature {met} "
+        f"times{' (rounding of the finite differences)' if met else ''}."
     )
     return _verdict("C8", says, parts, finding)
 

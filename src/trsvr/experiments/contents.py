@@ -25,24 +25,18 @@ from trsvr.experiments.results import GAPS, Line, Results, StudyResults, Subject
 
 _CHOICES = (
     "Rows are drawn uniformly with replacement; there is no intercept; the start has standard normal entries from the "
-    "run's "
-    "seed unless a study says otherwise.",
+    "run's seed unless a study says otherwise.",
     "A component gradient ∇f_i counts one. A full gradient counts N, a step of an SVRG or SARAH estimator 2b, one of "
-    "SAGA, SGD, "
-    "Adam and TRish b, a product with the Hessian of b rows b. Passes are component gradients over N. Figures and "
-    "curves are "
-    "drawn with and without counting the products.",
-    "An epoch is one outer iteration for methods with a reference point and one iteration of the classic trust "
-    "region; for the "
-    "others it is ⌈N/b⌉ steps. Evaluations that only draw a curve are neither counted nor timed.",
+    "SAGA, SGD, Adam and TRish b, a product with the Hessian of b rows b. Passes are component gradients over N. "
+    "Figures and curves are drawn with and without counting the products.",
+    "An epoch is one outer iteration for methods with a reference point and one iteration of the classic trust region; "
+    "for the others it is ⌈N/b⌉ steps. Evaluations that only draw a curve are neither counted nor timed.",
     "Where the paper leaves b and S of a baseline open they are TRSVR's of the same study; SGD, Adam, TRish and SAGA "
     "take its b.",
     "A run ends with its budget, or earlier at the rounding floor: ten epochs in which f stays the same to its last "
-    "bits and the "
-    "gradient does not become smaller. From there on its curve is continued with its last value.",
+    "bits and the gradient does not become smaller. From there on its curve is continued with its last value.",
     "f* comes from two solvers that share no code, TRSVR on compiled kernels and SciPy's trust region on a NumPy "
-    "objective. "
-    "Only where the objective is not convex the gap is to the best value that any run found.",
+    "objective. Only where the objective is not convex the gap is to the best value that any run found.",
     "Numbers are medians over the seeds; brackets and bands go from 20 to 80 %.",
 )
 
@@ -83,8 +77,7 @@ def _what_was_run(results: Results) -> list[Any]:
         blocks.append(
             Paragraph(
                 f"Quick run of {', '.join(quick)}: fewer epochs and seeds than the paper's budget, and of large data "
-                "sets only "
-                "some rows, as the tables say. Verdicts on claims are provisional.",
+                "sets only some rows, as the tables say. Verdicts on claims are provisional.",
                 notice=True,
             )
         )
@@ -115,8 +108,7 @@ def _what_was_run(results: Results) -> list[Any]:
         blocks.append(
             Paragraph(
                 f"{runs} runs were made in {duration(spent)}, {workers} at a time. The last column adds up the runs' "
-                "own "
-                "times; a run that two studies share was made once and appears in both."
+                "own times; a run that two studies share was made once and appears in both."
             )
         )
     return blocks
@@ -127,9 +119,8 @@ def _claims(verdicts: list[Verdict]) -> list[Any]:
         Heading("The paper's claims"),
         Paragraph(
             "Each claim is taken apart into statements that hold or do not. Reproduced: all hold. Partly: at least "
-            "half. Not "
-            "reproduced: fewer. The margin is the factor by which the weakest statement holds (above 1) or fails "
-            "(below 1)."
+            "half. Not reproduced: fewer. The margin is the factor by which the weakest statement holds (above 1) or "
+            "fails (below 1)."
         ),
         Table(
             ["claim", "what the paper says", "verdict", "holds", "margin", "what was found"],
@@ -208,8 +199,7 @@ def _subject(study: StudyResults, subject: SubjectResults) -> list[Any]:
         others, runs = subject.other_basins()
         told += (
             f"Nonconvex: the gap is to the best value found, {subject.reference:.12g}; {others} of {runs} runs ended "
-            "in another "
-            "basin."
+            "in another basin."
         )
     else:
         told += f"f* = {facts['value']:.15g}; TRSVR and SciPy agree to {facts['relative_difference']:.0e} (relative)."
@@ -217,13 +207,8 @@ def _subject(study: StudyResults, subject: SubjectResults) -> list[Any]:
         Heading(f"{subject.title}", 3),
         Paragraph(told),
         _lines_table(study, subject),
-        Figure(f"{study.name}-{subject.data}", f"{spec_title(study)}: {subject.title}"),
+        Figure(f"{study.name}-{subject.data}", f"{study.study['title']}: {subject.title}"),
     ]
-
-
-def spec_title(study: StudyResults) -> str:
-    """Heading of a study."""
-    return str(study.study["title"])
 
 
 def _lines_table(study: StudyResults, subject: SubjectResults) -> Table:
@@ -263,11 +248,10 @@ def _tuning(study: StudyResults) -> list[Any]:
     if not study.grid:
         return []
     blocks: list[Any] = [
-        Heading(f"{spec_title(study)}: tuned again", 3),
+        Heading(f"{study.study['title']}: tuned again", 3),
         Paragraph(
             "Every method had the same number of grid points. The best by final gap on seeds of its own was run again "
-            "on the "
-            "study's seeds, beside the values it was given. A choice at the end of its grid is marked."
+            "on the study's seeds, beside the values it was given. A choice at the end of its grid is marked."
         ),
     ]
     rows = []
@@ -275,7 +259,8 @@ def _tuning(study: StudyResults) -> list[Any]:
         for line in subject.with_roles("tuned"):
             points = [p for p in study.grid if p["problem"] == subject.facts["problem"] and p["label"] == line.label]
             chosen: dict[str, float] = next((p["chosen"] for p in points if p["best"]), {})
-            edge = any(value in _ends(points, key) for key, value in chosen.items() if len(_values(points, key)) > 2)
+            tried = {key: sorted({point["chosen"][key] for point in points}) for key in chosen}
+            edge = any(len(values) > 2 and chosen[key] in (values[0], values[-1]) for key, values in tried.items())
             paper = subject.line(line.label, "paper")
             rows.append(
                 [
@@ -293,15 +278,6 @@ def _tuning(study: StudyResults) -> list[Any]:
     head = ["data", "method", "points", given, "final gap", "re-tuned", "final gap", "boundary"]
     blocks.append(Table(head, rows, words=(0, 1, 3, 5)))
     return blocks
-
-
-def _values(points: list[dict[str, Any]], key: str) -> set[float]:
-    return {point["chosen"][key] for point in points}
-
-
-def _ends(points: list[dict[str, Any]], key: str) -> tuple[float, float]:
-    values = _values(points, key)
-    return min(values), max(values)
 
 
 def _chosen(settings: dict[str, Any], keys: dict[str, Any]) -> str:
@@ -346,27 +322,22 @@ def _step_sizes(study: StudyResults) -> list[Any]:
 
 
 def _defaults(study: StudyResults) -> list[Any]:
-    labels = list(dict.fromkeys(line.label for subject in study.subjects for line in subject.lines if line.runs))
     head = ["method", *(subject.title for subject in study.subjects)]
-    rows = []
-    for label in labels:
-        found = []
-        for subject in study.subjects:
-            line = subject.line(label)
-            found.append("–" if line is None else cost(_relative_cost(line, 1e-6)))
-        rows.append([label, *found])
     best = []
     for target in (1e-3, 1e-6):
-        names, costs = profiles.costs(study, "passes", target)
-        ratios = profiles.ratios(costs)
-        for name, row in zip(names, ratios, strict=True):
-            best.append([name, f"{target:g}", _share(row <= 1), _share(np.isfinite(row))])
+        labels, costs = profiles.costs(study, "passes", target)
+        for label, row in zip(labels, profiles.ratios(costs), strict=True):
+            best.append([label, f"{target:g}", _share(row <= 1), _share(np.isfinite(row))])
+    rows = []
+    for label in labels:
+        found = [subject.line(label) for subject in study.subjects]
+        told = ["–" if line is None else cost(line.cost("passes", 1e-6, relative=True)) for line in found]
+        rows.append([label, *told])
     return [
         Heading("Beyond the paper: performance profiles"),
         Paragraph(
             f"{study.study['about']} Passes until the gap is a millionth of the first one, at most "
-            f"{study.study['passes']:g}; a "
-            "dash is never."
+            f"{study.study['passes']:g}; a dash is never."
         ),
         Table(head, rows),
         Paragraph("How often a method is the cheapest in passes, and how often it gets there:"),
@@ -377,13 +348,6 @@ def _defaults(study: StudyResults) -> list[Any]:
 
 def _share(true: Any) -> str:
     return f"{true.mean():.0%}" if true.size else "–"
-
-
-def _relative_cost(line: Line, target: float) -> float:
-    from trsvr.experiments.curves import cost_of, upper_median
-
-    pairs = zip(line.xs("passes"), line.ys("gap"), strict=True)
-    return upper_median(cost_of(x, y, target * y[0]) for x, y in pairs)
 
 
 def _adaptive(results: Results) -> list[Any]:
@@ -407,9 +371,8 @@ def _adaptive(results: Results) -> list[Any]:
         Heading("The default, adaptive TRSVR beside the paper's version"),
         Paragraph(
             "`trsvr.TRSVR()` has nothing to choose: it measures steps in the curvature's own norm and finds batch and "
-            "inner loop "
-            "by itself. Where two numbers stand in a column, the paper's version comes first; a dash is never within "
-            "the budget. Seconds are given where a run had the machine to itself."
+            "inner loop by itself. Where two numbers stand in a column, the paper's version comes first; a dash is "
+            "never within the budget. Seconds are given where a run had the machine to itself."
         ),
         Table(head, rows, words=(0, 1)),
         Figure("adaptive", "Gap against passes: the paper's version of TRSVR and the adaptive one"),

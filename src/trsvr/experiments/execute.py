@@ -46,11 +46,6 @@ class AtFloor:
             raise StopIteration
 
 
-def start_of(job: Job, size: int) -> Any:
-    """The starting point."""
-    return np.random.default_rng(job.seed).standard_normal(size) if job.start == "normal" else None
-
-
 def run_job(job: Job, threads: int | None) -> tuple[bytes, float]:
     """Run a job; returns the content of its Parquet file and the seconds it took.
 
@@ -65,10 +60,11 @@ def run_job(job: Job, threads: int | None) -> tuple[bytes, float]:
     begun = time.perf_counter()
     problem = job.subject.problem()
     solver = BY_NAME[job.solver](**json.loads(job.settings))
+    random = np.random.default_rng(job.seed)
     result = minimize(
         problem,
         solver,
-        x0=start_of(job, problem.n_parameters),
+        x0=random.standard_normal(problem.n_parameters) if job.start == "normal" else None,
         max_epochs=job.epochs,
         max_passes=job.passes,
         tol=None,
@@ -77,8 +73,7 @@ def run_job(job: Job, threads: int | None) -> tuple[bytes, float]:
         threads=1 if job.timed else threads,
     )
     basin = np.nan
-    goal, d = job.subject.objective, problem.n_features
-    if not goal.is_convex(d) and np.isfinite(result.value):
+    if not job.subject.objective.is_convex(problem.n_features) and np.isfinite(result.value):
         # Which basin has it come to? The one that a descent from here ends in.
         basin = polish(problem, result.x, threads).value
     seconds = time.perf_counter() - begun

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,18 +106,15 @@ def figures_of(results: Results) -> Iterator[tuple[str, Callable[[], Any]]]:
         if not study.runs:
             continue
         if study.name.startswith("step-size"):
-            yield study.name, lambda study=study: step_size_figure(study)  # type: ignore[misc]
+            yield study.name, partial(step_size_figure, study)
             continue
         if study.name.startswith("defaults"):
-            yield f"{study.name}-profiles", lambda study=study: profile_figure(study)  # type: ignore[misc]
+            yield f"{study.name}-profiles", partial(profile_figure, study)
         for subject in study.subjects:
             if any(line.runs for line in subject.lines):
-                yield (
-                    f"{study.name}-{subject.data}",
-                    lambda study=study, subject=subject: study_figure(study, subject),  # type: ignore[misc]
-                )
+                yield f"{study.name}-{subject.data}", partial(study_figure, study, subject)
     if beside_paper(results):
-        yield "adaptive", lambda: adaptive_figure(results)
+        yield "adaptive", partial(adaptive_figure, results)
 
 
 def drawn_lines(subject: SubjectResults) -> list[Line]:

@@ -30,34 +30,17 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Job:
-    """One run, ready to be sent to a worker.
+    """One run, ready to be sent to a worker."""
 
-    Attributes
-    ----------
-    subject : Subject
-        What is minimised.
-    problem_id : str
-        The subject's identity, computed once.
-    solver, settings : str
-        Name of the solver, and its arguments as JSON text.
-    seed : int
-    start : str
-        "normal" or "zero".
-    epochs, passes
-        Budget.
-    timed : bool
-        Whether its time is a result: it then runs alone.
-    """
-
-    subject: Subject
-    problem_id: str
-    solver: str
-    settings: str
+    subject: Subject  # what is minimised
+    problem_id: str  # the subject's identity, computed once
+    solver: str  # its name
+    settings: str  # its arguments, as JSON text
     seed: int
-    start: str
-    epochs: int | None
+    start: str  # "normal" or "zero"
+    epochs: int | None  # the budget
     passes: float | None
-    timed: bool = False
+    timed: bool = False  # whether its time is a result: it then runs alone
 
     @property
     def name(self) -> str:

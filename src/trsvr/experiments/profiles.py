@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr._arrays import Vector
+from trsvr.experiments.curves import cost_of
 from trsvr.experiments.results import Line, StudyResults
 
 
@@ -50,6 +51,5 @@ def _cost(line: Line | None, seed: int, axis: str, target: float) -> float:
         return np.inf
     for run, gaps in zip(line.runs, line.ys("gap"), strict=True):
         if run.seed == seed:
-            places = np.flatnonzero(gaps <= target * gaps[0])
-            return float(run[axis][places[0]]) if places.size else np.inf
+            return cost_of(run[axis], gaps, target * gaps[0])
     return np.inf

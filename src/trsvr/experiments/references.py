@@ -85,13 +85,6 @@ def scipy_value(X: Any, y: Vector, l2: float, gamma: float, a: float) -> tuple[f
     return float(found.fun), w
 
 
-def measure(subject: Subject, folder: Path, threads: int | None = None) -> dict[str, Any]:
-    """F* and the constants of a problem: from the folder's file where they are known, else computed and stored."""
-    facts = find(subject, known_in(folder), threads)
-    store(facts, folder)
-    return facts
-
-
 def known_in(folder: Path) -> dict[str, dict[str, Any]]:
     """What the folder has, by the hash of the problem."""
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}

@@ -112,10 +112,10 @@ class Line:
         """Mean log10 height of the median curve."""
         return curves.mean_decades(self.xs(axis), self.ys(height), until, self.floor(height))
 
-    def cost(self, axis: str, target: float, height: str = "gap") -> float:
-        """Median cost of a target; infinite where most runs never came there."""
-        pairs = zip(self.xs(axis), self.ys(height), strict=True)
-        return curves.upper_median(curves.cost_of(x, y, target) for x, y in pairs)
+    def cost(self, axis: str, target: float, *, relative: bool = False) -> float:
+        """Median cost of a gap, or of a part of the first one; infinite where most runs never came there."""
+        pairs = zip(self.xs(axis), self.ys("gap"), strict=True)
+        return curves.upper_median(curves.cost_of(x, y, target * y[0] if relative else target) for x, y in pairs)
 
     def mean(self, column: str) -> float:
         """Mean of a column over all epochs after the first row, over all runs; NaN where the method has none."""

@@ -19,7 +19,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -121,20 +121,11 @@ class _Measure:
 
 @dataclass
 class Plan:
-    """A study with the problems whose data are here, and all its jobs.
-
-    Attributes
-    ----------
-    study : Study
-    facts : dict
-        For each subject what `references.measure` knows.
-    missing : dict
-        For each data set that is not here, why.
-    """
+    """A study with the problems whose data are here, and all its jobs."""
 
     study: Study
-    facts: dict[Subject, dict[str, Any]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
+    facts: dict[Subject, dict[str, Any]] = field(default_factory=dict)  # what `references.find` knows
+    missing: dict[str, str] = field(default_factory=dict)  # for each data set that is not here, why
 
     def jobs(self) -> list[tuple[Subject, Method, Job]]:
         """Everything to be run."""
@@ -143,7 +134,7 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """For ``run.json``."""
         return {
-            "study": self.study.as_dict(),
+            "study": asdict(self.study),
             "problems": {facts["problem"]: facts for facts in self.facts.values()},
             "missing": self.missing,
             "jobs": [line_of(subject, method, job) for subject, method, job in self.jobs()],
@@ -167,25 +158,13 @@ def line_of(subject: Subject, method: Method, job: Job) -> dict[str, Any]:
 
 @dataclass
 class Runner:
-    """Runs plans into a folder.
-
-    Attributes
-    ----------
-    folder : path
-    mapper : callable
-        How work is spread; timed jobs always run one by one in this process.
-    workers : int
-        How many jobs the mapper runs at the same time, for the estimate of the remaining time and the threads of each.
-    report : callable
-        Is told about progress.
-    ship : callable, optional
-        For workers on other machines: sends them the data of a problem that they have not found themselves.
-    """
+    """Runs plans into a folder."""
 
     folder: Path
-    mapper: Mapper = one_by_one
-    workers: int = 1
+    mapper: Mapper = one_by_one  # how work is spread; timed jobs always run one by one in this process
+    workers: int = 1  # jobs that the mapper runs at the same time: they share the threads and the remaining time
     report: Report = lambda done, total, left, note: None
+    #: for workers on other machines: sends them the data of a problem that they have not found themselves
     ship: Callable[[Subject], None] | None = None
 
     @property
@@ -229,7 +208,7 @@ class Runner:
         results = self.folder / "results"
         unique = list({job.identity: job for job in jobs}.values())
         waiting = [job for job in unique if not (results / f"{job.identity}.parquet").exists()]
-        clock = _Clock(unique, waiting, self.workers)
+        clock = _Clock(waiting, self.workers)
         work = _RunJob(self.threads)
         results.mkdir(parents=True, exist_ok=True)
         done = len(unique) - len(waiting)
@@ -259,7 +238,7 @@ def _is_here(subject: Subject) -> bool:
 class _Clock:
     """Guesses the remaining time: a job takes as long as those of the same problem and solver did."""
 
-    def __init__(self, jobs: Sequence[Job], waiting: Sequence[Job], workers: int) -> None:
+    def __init__(self, waiting: Sequence[Job], workers: int) -> None:
         self.waiting = {job.identity: job for job in waiting}
         self.workers = workers
         self.seconds: dict[tuple[str, ...], list[float]] = {}

@@ -71,29 +71,21 @@ class Grid:
         return [float(f"{scale * value:.6g}") for value in np.geomspace(self.low, self.high, self.points)]
 
 
+def grid_points(grids: dict[str, Grid], largest_smoothness: float = 1.0) -> list[dict[str, float]]:
+    """The product of the parameters' values."""
+    values = [grid.values(largest_smoothness) for grid in grids.values()]
+    return [dict(zip(grids, chosen, strict=True)) for chosen in itertools.product(*values)]
+
+
 @dataclass(frozen=True)
 class Method:
-    """One line of a table: a solver with settings.
+    """One line of a table: a solver with settings."""
 
-    Attributes
-    ----------
-    label : str
-        Its name in this study.
-    solver : str
-        Name of the solver, as for the command line.
-    settings : dict
-        Arguments of the solver.
-    role : str
-        One of `ROLES`.
-    group : str
-        Methods of one group are spoken of together; empty is none.
-    """
-
-    label: str
-    solver: str
-    settings: Settings = field(default_factory=dict)
-    role: str = "paper"
-    group: str = ""
+    label: str  # its name in this study
+    solver: str  # name of the solver, as for the command line
+    settings: Settings = field(default_factory=dict)  # arguments of the solver
+    role: str = "paper"  # one of `ROLES`
+    group: str = ""  # methods of one group are spoken of together; empty is none
 
     def build(self) -> Any:
         """The solver itself."""
@@ -102,72 +94,35 @@ class Method:
 
 @dataclass(frozen=True)
 class Problem:
-    """One data set of a study, with the methods that run on it.
+    """One data set of a study, with the methods that run on it."""
 
-    Attributes
-    ----------
-    data : str
-        Name of a data set; with ``file`` any name.
-    methods : tuple of Method
-    preprocess : str
-        As for `trsvr.datasets.load`.
-    parameters : dict
-        Arguments of a generator.
-    rows : int or None
-        At most so many rows, drawn once without replacement.
-    file : str or None
-        A LIBSVM file of the user's own.
-    """
-
-    data: str
+    data: str  # name of a data set; with ``file`` any name
     methods: tuple[Method, ...]
-    preprocess: str = "default"
-    parameters: dict[str, Any] = field(default_factory=dict)
-    rows: int | None = None
-    file: str | None = None
+    preprocess: str = "default"  # as for `trsvr.datasets.load`
+    parameters: dict[str, Any] = field(default_factory=dict)  # arguments of a generator
+    rows: int | None = None  # at most so many rows, drawn once without replacement
+    file: str | None = None  # a LIBSVM file of the user's own
 
 
 @dataclass(frozen=True)
 class Study:
-    """A whole study.
-
-    Attributes
-    ----------
-    name, title, about : str
-        What it is called, its heading, and what it is for.
-    problems : tuple of Problem
-    objective : Objective
-    start : str
-        "normal": standard normal entries from the run's seed; "zero".
-    epochs, passes
-        The budget of a run; None is no limit, at least one is given.
-    seeds : int
-        Runs of each method, with seeds 0, 1, …
-    timed : bool
-        Whether its subject is time: its jobs then run alone, one after the other, on one thread.
-    grids : dict
-        For each label the parameters to tune, and between which values; the same number of points for every method.
-    paper : bool
-        Whether it is a study of the paper.
-    axes : tuple of str
-        Columns that its figures are drawn against.
-    quick : dict
-        What ``--quick`` changes: epochs, passes, seeds, rows (at most so many rows, drawn once).
-    """
+    """A whole study."""
 
     name: str
-    title: str
+    title: str  # its heading
     problems: tuple[Problem, ...]
     objective: Objective = Objective()
-    about: str = ""
-    start: str = "normal"
-    epochs: int | None = None
+    about: str = ""  # what it is for
+    start: str = "normal"  # standard normal entries from the run's seed; or "zero"
+    epochs: int | None = None  # the budget of a run; None is no limit, at least one of the two is given
     passes: float | None = None
-    seeds: int = 5
-    timed: bool = False
+    seeds: int = 5  # runs of each method, with seeds 0, 1, …
+    timed: bool = False  # whether its subject is time: its jobs then run alone, one after the other, on one thread
+    #: for each label the parameters to tune, and between which values; the same number of points for every method
     grids: dict[str, dict[str, Grid]] = field(default_factory=dict)
-    paper: bool = False
-    axes: tuple[str, ...] = ("epoch", "passes")
+    paper: bool = False  # whether it is a study of the paper
+    axes: tuple[str, ...] = ("epoch", "passes")  # columns that its figures are drawn against
+    #: what ``--quick`` changes: epochs, passes, seeds, rows (at most so many rows, drawn once)
     quick: dict[str, Any] = field(default_factory=dict)
 
     def quickly(self) -> Study:
@@ -202,10 +157,6 @@ class Study:
         """Everything that ``--only`` can name."""
         data = {problem.data for problem in self.problems}
         return data | {method.label for problem in self.problems for method in problem.methods}
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
-        return dataclasses.asdict(self)
 
 
 # ------------------------------------------------------------------------------------------------- where they are
@@ -306,6 +257,9 @@ class _Table:
         value = self.needed(key) if default is None else self.take(key, default)
         return _check.positive(self.where(key), value, zero=zero)
 
+    def optional(self, key: str, *, zero: bool = False) -> float | None:
+        return None if self.take(key) is None else self.number(key, None, zero=zero)
+
     def whole(self, key: str, default: int | None = None) -> int | None:
         value = self.take(key, default)
         return None if value is None else _check.whole(self.where(key), value)
@@ -331,7 +285,6 @@ def _study(table: _Table, folder: Path) -> Study:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", name):
         raise ValueError(f"name must be letters, digits, '-', '_', '.' or '+', got {name!r}")
     problems = tuple(_problem(entry, folder) for entry in table.tables("problem"))
-    labels = {method.label for problem in problems for method in problem.methods}
     study = Study(
         name=name,
         title=table.text("title", name),
@@ -339,16 +292,15 @@ def _study(table: _Table, folder: Path) -> Study:
         objective=_objective(table.table("objective")),
         start=table.choice("start", "normal", STARTS),
         epochs=table.whole("epochs"),
-        passes=None if "passes" not in table.tree else table.number("passes", None),
+        passes=table.optional("passes"),
         seeds=table.whole("seeds", 5) or 5,
         timed=table.truth("timed"),
         paper=table.truth("paper"),
         axes=_axes(table),
         problems=problems,
-        grids=_grids(table.table("grid"), labels, problems),
+        grids=_grids(table.table("grid"), problems),
         quick=_quick(table.table("quick")),
     )
-    table.take("passes")
     table.finish()
     if study.epochs is None and study.passes is None:
         raise ValueError("epochs or passes must be given: a run needs an end")
@@ -356,13 +308,12 @@ def _study(table: _Table, folder: Path) -> Study:
 
 
 def _objective(table: _Table) -> Objective:
-    relative = None if "gamma_over_l2_d" not in table.tree else table.number("gamma_over_l2_d", None, zero=True)
+    relative = table.optional("gamma_over_l2_d", zero=True)
     if relative is not None and "gamma" in table.tree:
         raise ValueError(f"{table.where('gamma')} and gamma_over_l2_d are two ways of saying the same: give one")
     found = Objective(
         table.number("l2", 1e-4, zero=True), table.number("gamma", 0.0, zero=True), table.number("a", 0.5, zero=True)
     )
-    table.take("gamma_over_l2_d")
     table.finish()
     return replace(found, gamma_over_l2_d=relative)
 
@@ -379,15 +330,13 @@ def _axes(table: _Table) -> tuple[str, ...]:
 
 def _quick(table: _Table) -> dict[str, Any]:
     found: dict[str, Any] = {key: table.whole(key) for key in ("epochs", "seeds", "rows")}
-    found["passes"] = None if "passes" not in table.tree else table.number("passes", None)
-    table.take("passes")
+    found["passes"] = table.optional("passes")
     table.finish()
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _problem(table: _Table, folder: Path) -> Problem:
-    file = None if "file" not in table.tree else str((folder / table.text("file")).absolute())
-    table.take("file")
+    file = None if table.take("file") is None else str((folder / table.text("file")).absolute())
     data = table.text("data") if file else _check.one_of(table.where("data"), table.needed("data"), DATA_SETS)
     parameters = table.take("parameters", {})
     if parameters and data not in GENERATORS:
@@ -416,15 +365,10 @@ def _methods(table: _Table) -> list[Method]:
     settings = table.take("settings", {})
     role = table.choice("role", "paper", ROLES)
     group = table.text("group", "")
-    sweep = table.table("sweep")
-    grids = _parameters(sweep, solver)
+    grids = _parameters(table.table("sweep"), solver)
     table.finish()
-    points = [
-        dict(zip(grids, values, strict=True))
-        for values in itertools.product(*(grid.values(1.0) for grid in grids.values()))
-    ]
     found = []
-    for point in points:
+    for point in grid_points(grids):
         text = " ".join(f"{key}={value:g}" for key, value in point.items())
         method = Method(
             f"{label} {text}".strip(), solver, {**dict(settings), **point}, role, group or (label if point else "")
@@ -435,21 +379,23 @@ def _methods(table: _Table) -> list[Method]:
 
 
 def _check_settings(method: Method, place: str) -> None:
-    known = [entry.name for entry in dataclasses.fields(BY_NAME[method.solver])]
     for key in method.settings:
-        _check.one_of(f"{place}.{key}: a setting of {method.solver}", key, known)
+        _check_setting(f"{place}.{key}", key, method.solver)
     try:
         method.build()
     except (ValueError, TypeError) as error:
         raise ValueError(f"{place}: {error}") from None
 
 
-def _parameters(table: _Table, solver: str | None) -> dict[str, Grid]:
+def _check_setting(place: str, key: str, solver: str) -> None:
+    known = [entry.name for entry in dataclasses.fields(BY_NAME[solver])]
+    _check.one_of(f"{place}: a setting of {solver}", key, known)
+
+
+def _parameters(table: _Table, solver: str) -> dict[str, Grid]:
     grids = {}
     for key in table.tree:
-        if solver is not None:
-            known = [entry.name for entry in dataclasses.fields(BY_NAME[solver])]
-            _check.one_of(f"{table.where(key)}: a setting of {solver}", key, known)
+        _check_setting(table.where(key), key, solver)
         entry = table.table(key)
         low, high = entry.number("low", None), entry.number("high", None)
         if high < low:
@@ -462,11 +408,11 @@ def _parameters(table: _Table, solver: str | None) -> dict[str, Grid]:
     return grids
 
 
-def _grids(table: _Table, labels: set[str], problems: tuple[Problem, ...]) -> dict[str, dict[str, Grid]]:
+def _grids(table: _Table, problems: tuple[Problem, ...]) -> dict[str, dict[str, Grid]]:
     grids = {}
     solvers = {method.label: method.solver for problem in problems for method in problem.methods}
     for label in table.tree:
-        _check.one_of(f"{table.where(label)}: the label of a method", label, sorted(labels))
+        _check.one_of(f"{table.where(label)}: the label of a method", label, sorted(solvers))
         grids[label] = _parameters(table.table(label), solvers[label])
     sizes = {label: int(np.prod([grid.points for grid in found.values()])) for label, found in grids.items()}
     if len(set(sizes.values())) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,7 @@ _PROVIDED: dict[tuple[str, str, str, int | None, str | None], Dataset] = {}
 class Subject:
     """A problem with everything that decides its values, and nothing else: picklable, small.
 
-    Attributes
-    ----------
-    data, preprocess, parameters, rows, file
-        As in `trsvr.experiments.specification.Problem`; parameters as JSON text.
-    objective : Objective
+    The fields are those of `trsvr.experiments.specification.Problem`, the parameters as JSON text.
     """
 
     data: str
@@ -110,18 +106,8 @@ def _from_file(name: str, method: str, file: str) -> Dataset:
 def _restricted(data: Dataset, chosen: Any) -> Dataset:
     X = data.X[chosen]
     nonzeros = int(X.nnz if scipy.sparse.issparse(X) else np.count_nonzero(X))
-    return Dataset(
-        X=X,
-        y=data.y[chosen],
-        name=data.name,
-        source=f"{chosen.size} random rows of {data.n_samples}: {data.source}",
-        preprocess=data.preprocess,
-        label_map=data.label_map,
-        sha256=data.sha256,
-        nonzeros=nonzeros,
-        description=data.description,
-        split=data.split,
-    )
+    source = f"{chosen.size} random rows of {data.n_samples}: {data.source}"
+    return replace(data, X=X, y=data.y[chosen], source=source, nonzeros=nonzeros)
 
 
 @functools.lru_cache(maxsize=_KEPT)

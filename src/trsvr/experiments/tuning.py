@@ -6,7 +6,6 @@ beside the paper's, are fresh to it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 from trsvr.experiments.curves import upper_median
 from trsvr.experiments.jobs import Job, job_of
 from trsvr.experiments.runner import Plan, Runner, line_of, read_run, write_run
-from trsvr.experiments.specification import Grid, Method
+from trsvr.experiments.specification import Method, grid_points
 from trsvr.experiments.subjects import Subject
 
 FIRST_SEED = 1000
@@ -50,12 +49,6 @@ def points_of(plan: Plan, seeds: int) -> Iterator[Point]:
                     job_of(plan.study, subject, facts["problem"], tried, FIRST_SEED + seed) for seed in range(seeds)
                 )
                 yield Point(subject, tried, chosen, jobs)
-
-
-def grid_points(grids: dict[str, Grid], largest_smoothness: float) -> list[dict[str, float]]:
-    """The product of the parameters' values."""
-    values = [grid.values(largest_smoothness) for grid in grids.values()]
-    return [dict(zip(grids, chosen, strict=True)) for chosen in itertools.product(*values)]
 
 
 def tune(runner: Runner, plan: Plan, seeds: int) -> tuple[dict[str, Any], int]:

@@ -3,6 +3,7 @@
 A curvature is a record with ``rows_per_product(b)``, the component gradients that one product on b rows counts,
 ``spacing(x)``, a number computed once per step, and ``batch_product(at, v, squared_norm, out)``, which leaves H v in
 ``out`` and returns vᵀHv; ``at`` is the `BatchHessian`: the problem's kernels, x, the batch and what was kept of it.
+With ``needs_hessian_product = True`` it refuses problems that have no products of their own.
 """
 
 from __future__ import annotations
@@ -15,60 +16,13 @@ from trsvr._compile import record
 from trsvr._vectors import copy_into, dot
 
 
-@record
-class Identity(NamedTuple):
-    """H = I: with Δ = α‖ḡ‖ and α ≤ 1 the trust-region step is −α ḡ."""
+class _OfBatch(NamedTuple):
+    """What most curvatures have in common."""
 
     @property
     def needs_hessian_product(self) -> bool:
         """Whether the problem must have products of its own."""
         return False
-
-    def rows_per_product(self, batch_size: int) -> int:
-        """Component gradients a product counts: none."""
-        return 0
-
-    def spacing(self, x: Vector) -> float:
-        """Nothing to prepare."""
-        return 0.0
-
-    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
-        """V itself."""
-        copy_into(v, out)
-        return squared_norm
-
-
-@record
-class NoCurvature(NamedTuple):
-    """H = 0: the step goes along −ḡ to the boundary, however long the radius is."""
-
-    @property
-    def needs_hessian_product(self) -> bool:
-        """Whether the problem must have products of its own."""
-        return False
-
-    def rows_per_product(self, batch_size: int) -> int:
-        """Component gradients a product counts: none."""
-        return 0
-
-    def spacing(self, x: Vector) -> float:
-        """Nothing to prepare."""
-        return 0.0
-
-    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
-        """Zero."""
-        out[:] = 0.0
-        return 0.0
-
-
-@record
-class ExactHessian(NamedTuple):
-    """H v = (1/b) Σ ∇²f_i(x) v from the problem's own formula."""
-
-    @property
-    def needs_hessian_product(self) -> bool:
-        """Whether the problem must have products of its own."""
-        return True
 
     def rows_per_product(self, batch_size: int) -> int:
         """Component gradients a product counts: b."""
@@ -78,23 +32,52 @@ class ExactHessian(NamedTuple):
         """Nothing to prepare."""
         return 0.0
 
+
+@record
+class Identity(_OfBatch):
+    """H = I: with Δ = α‖ḡ‖ and α ≤ 1 the trust-region step is −α ḡ."""
+
+    def rows_per_product(self, batch_size: int) -> int:
+        """Component gradients a product counts: none."""
+        return 0
+
+    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
+        """V itself."""
+        copy_into(v, out)
+        return squared_norm
+
+
+@record
+class NoCurvature(_OfBatch):
+    """H = 0: the step goes along −ḡ to the boundary, however long the radius is."""
+
+    def rows_per_product(self, batch_size: int) -> int:
+        """Component gradients a product counts: none."""
+        return 0
+
+    def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
+        """Zero."""
+        out[:] = 0.0
+        return 0.0
+
+
+@record
+class ExactHessian(_OfBatch):
+    """H v = (1/b) Σ ∇²f_i(x) v from the problem's own formula."""
+
+    needs_hessian_product = True
+
     def batch_product(self, at: BatchHessian, v: Vector, squared_norm: float, out: Vector) -> float:
         """Analytic product."""
         return at.problem.hessian_product(at.x, at.batch, at.margins, v, out)
 
 
 @record
-class EstimatedHessian(NamedTuple):
-    """H v ≈ (g(x + hv) − g(x)) / h with g the batch's gradient and h = √ε (1 + ‖x‖) / ‖v‖: the paper's EstH."""
+class EstimatedHessian(_OfBatch):
+    """H v ≈ (g(x + hv) − g(x)) / h with g the batch's gradient, which is known at x, and h = √ε (1 + ‖x‖) / ‖v‖.
 
-    @property
-    def needs_hessian_product(self) -> bool:
-        """Whether the problem must have products of its own."""
-        return False
-
-    def rows_per_product(self, batch_size: int) -> int:
-        """Component gradients a product counts: b, since g(x) is known."""
-        return batch_size
+    The paper's EstH.
+    """
 
     def spacing(self, x: Vector) -> float:
         """√ε (1 + ‖x‖)."""

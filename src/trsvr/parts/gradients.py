@@ -35,9 +35,8 @@ class Reference(NamedTuple):
     gradient: Vector
 
 
-@record
-class PlainGradient(NamedTuple):
-    """(1/b) Σ ∇f_i(x): unbiased, its variance does not fall."""
+class _OfBatch(NamedTuple):
+    """What some estimators have in common."""
 
     @property
     def needs_reference(self) -> bool:
@@ -48,12 +47,27 @@ class PlainGradient(NamedTuple):
         """Component gradients a step counts: b."""
         return batch_size
 
-    def memory(self, problem: Any) -> NoMemory:
+    def memory(self, problem: Any) -> Any:
         """Nothing."""
         return NoMemory()
 
-    def restart(self, memory: NoMemory, x: Vector, gradient: Vector) -> None:
+    def restart(self, memory: Any, x: Vector, gradient: Vector) -> None:
         """Nothing to do."""
+
+
+class _Differences(_OfBatch):
+    """What those have in common that add the change of a batch's gradient to an estimate at another point."""
+
+    needs_reference = True
+
+    def evaluations(self, batch_size: int) -> int:
+        """Component gradients a step counts: b at x and b at the other point."""
+        return 2 * batch_size
+
+
+@record
+class PlainGradient(_OfBatch):
+    """(1/b) Σ ∇f_i(x): unbiased, its variance does not fall."""
 
     def estimate(self, memory: NoMemory, problem: Any, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
         """Mean gradient of the batch."""
@@ -61,20 +75,11 @@ class PlainGradient(NamedTuple):
 
 
 @record
-class SVRGGradient(NamedTuple):
+class SVRGGradient(_Differences):
     """(1/b) Σ (∇f_i(x) − ∇f_i(x̃)) + g̃ (Johnson & Zhang 2013).
 
     Unbiased, with variance at most (L²/b)‖x − x̃‖²: it vanishes as x and the reference x̃ meet.
     """
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether an epoch begins with the full gradient."""
-        return True
-
-    def evaluations(self, batch_size: int) -> int:
-        """Component gradients a step counts: b at x and b at the reference."""
-        return 2 * batch_size
 
     def memory(self, problem: Any) -> Reference:
         """Reference point and its full gradient."""
@@ -101,21 +106,12 @@ class Recursion(NamedTuple):
 
 
 @record
-class SARAHGradient(NamedTuple):
+class SARAHGradient(_Differences):
     """v = (1/b) Σ (∇f_i(x) − ∇f_i(x₋)) + v₋, with x₋ and v₋ from the step before (Nguyen et al. 2017).
 
     An epoch begins with v₋ the full gradient and x₋ = x, so its first estimate is exact. Within an epoch v is biased
     given the past, but its error comes from the last steps only and not from the distance to a reference.
     """
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether an epoch begins with the full gradient."""
-        return True
-
-    def evaluations(self, batch_size: int) -> int:
-        """Component gradients a step counts: b at x and b at the point before."""
-        return 2 * batch_size
 
     def memory(self, problem: Any) -> Recursion:
         """Point and estimate of the step before."""
@@ -146,7 +142,7 @@ class Table(NamedTuple):
 
 
 @record
-class SAGAGradient(NamedTuple):
+class SAGAGradient(_OfBatch):
     """(1/b) Σ (∇f_i(x) − t_i) + mean of all t, with t_i the gradient of component i when it was last drawn.
 
     Unbiased (Defazio, Bach & Lacoste-Julien 2014). For linear models t_i is one slope per output, since the gradient of
@@ -154,29 +150,14 @@ class SAGAGradient(NamedTuple):
     table begins with one counted pass at the starting point.
     """
 
-    @property
-    def needs_reference(self) -> bool:
-        """Whether an epoch begins with the full gradient."""
-        return False
-
-    def evaluations(self, batch_size: int) -> int:
-        """Component gradients a step counts: b."""
-        return batch_size
-
     def memory(self, problem: Any) -> Table:
         """An empty table; refused with its size if it would not fit into memory."""
         n, d = problem.n_samples, problem.n_parameters
         kernels = problem.kernels
         length = n * d if kernels is None else kernels.labels.size * problem.n_outputs
-        _check.fits_in_memory(
-            8 * length,
-            f"SAGA's table of {n} gradients of length {d}",
-            "SVRG and SARAH need no table",
-        )
+        table = f"SAGA's table of {n} gradients of length {d}"
+        _check.fits_in_memory(8 * length, table, "SVRG and SARAH need no table")
         return Table(np.zeros(length), np.zeros(d), np.zeros(1), n)
-
-    def restart(self, memory: Table, x: Vector, gradient: Vector) -> None:
-        """Nothing to do: the table outlives epochs."""
 
     def fill(self, memory: Table, problem: Any, x: Vector) -> None:
         """The counted pass before the first step."""
@@ -189,24 +170,14 @@ class SAGAGradient(NamedTuple):
 
 
 @record
-class FullGradient(NamedTuple):
+class FullGradient(_OfBatch):
     """∇f(x) itself, one pass per step: what the classic trust region uses, with `RatioTest`."""
 
-    @property
-    def needs_reference(self) -> bool:
-        """Whether an epoch begins with the full gradient."""
-        return True
+    needs_reference = True
 
     def evaluations(self, batch_size: int) -> int:
         """Component gradients a step counts beyond the full gradient: none."""
         return 0
-
-    def memory(self, problem: Any) -> NoMemory:
-        """Nothing."""
-        return NoMemory()
-
-    def restart(self, memory: NoMemory, x: Vector, gradient: Vector) -> None:
-        """Nothing to do."""
 
     def estimate(self, memory: NoMemory, problem: Any, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
         """Mean gradient of the batch, which is all rows."""

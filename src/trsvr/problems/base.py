@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trsvr._arrays import ROOT_EPSILON, Indices, Vector
+from trsvr._arrays import ROOT_EPSILON, Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
@@ -18,38 +19,18 @@ _MEMBERS = ("n_samples", "n_parameters", "value_and_gradient", "batch_gradient",
 
 
 class Problem:
-    """A finite sum; every kind of problem in the package is one, and `as_problem` makes one of a user's.
+    """A finite sum; every kind of problem in the package is one, and `as_problem` makes one of a user's."""
 
-    Attributes
-    ----------
-    n_samples, n_parameters : int
-        N, and the length of x.
-    n_outputs : int
-        Numbers that a row is mapped to.
-    has_value : bool or None
-        Whether function values are known; None: the first one tells.
-    has_products : bool
-        Whether there is a `hessian_product`.
-    kernels
-        Compiled kernels, or None.
-    is_elsewhere : bool
-        Whether rows must be fetched before a step can be made on them.
-    compiles, lasts_long : bool
-        Whether the first evaluation compiles, and whether one may last too long to wait for when a signal comes.
-    largest_squared_row : float or None
-        Of a linear model: max over i of weight_i ‖x_i‖².
-    """
-
-    n_samples: int
-    n_parameters: int
-    n_outputs: int = 1
-    has_value: bool | None = True
-    has_products: bool = True
-    kernels: Any = None
-    is_elsewhere: bool = False
-    compiles: bool = False
-    lasts_long: bool = False
-    largest_squared_row: float | None = None
+    n_samples: int  # N
+    n_parameters: int  # the length of x
+    n_outputs: int = 1  # numbers that a row is mapped to
+    has_value: bool | None = True  # whether function values are known; None: the first one tells
+    has_products: bool = True  # whether there is a `hessian_product`
+    kernels: Any = None  # compiled ones, or None
+    is_elsewhere: bool = False  # whether rows must be fetched before a step can be made on them
+    compiles: bool = False  # whether the first evaluation compiles
+    lasts_long: bool = False  # whether one may last too long to wait for when a signal comes
+    largest_squared_row: float | None = None  # of a linear model: max over i of weight_i ‖x_i‖²
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN where the problem has no values, and ∇f(x): one pass."""
@@ -66,6 +47,12 @@ class Problem:
     def gather(self, indices: Indices) -> Any:
         """The same problem restricted to those rows, in this process's memory."""
         raise NotImplementedError
+
+    def _point(self, name: str, x: Any) -> Vector:
+        point = np.ascontiguousarray(x, dtype=np.float64)
+        if point.shape != (self.n_parameters,):
+            raise ValueError(f"{name} must have shape ({self.n_parameters},), got {point.shape}")
+        return point
 
     def rows_of(self, indices: Any) -> Indices:
         """Indices 0 … N−1 as the kernels want them."""
@@ -103,6 +90,35 @@ class Problem:
 
     def _name(self) -> str:
         return type(self).__name__
+
+
+class LinearProblem(Problem):
+    """What a linear model with rows in this process, or on its device, predicts."""
+
+    n_features: int
+    intercept: bool
+    classes: NDArray[Any] | None
+
+    def _times(self, W: Matrix) -> Matrix:
+        """The problem's own rows times the weights, p × K."""
+        raise NotImplementedError
+
+    def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
+        """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
+        W = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
+        weights = W[: self.n_features]
+        margins = self._times(weights) if X is None else np.asarray(X @ weights)
+        if self.intercept:
+            margins = margins + W[-1]
+        return margins if self.n_outputs > 1 else margins[:, 0]
+
+    def predict(self, x: Vector, X: Any = None) -> NDArray[Any]:
+        """Labels (in the user's own terms) or, for regression, numbers, at the weights x."""
+        margins = self.decision(x, X)
+        if self.classes is None:
+            return margins
+        places = margins.argmax(axis=1) if self.n_outputs > 1 else (margins > 0).astype(int)
+        return self.classes[places]
 
 
 class OwnProblem(Problem):
@@ -155,14 +171,15 @@ def gradient_difference(problem: Problem, x: Vector, gradient: Vector, v: Vector
     return np.asarray((problem.value_and_gradient(x + h * v)[1] - gradient) / h, dtype=np.float64)
 
 
-def hessian_at(problem: Problem, x: Vector, gradient: Vector) -> Callable[[Vector], Vector]:
+def hessian_at(problem: Problem, x: Vector, gradient: Vector | None = None) -> Callable[[Vector], Vector]:
     """Products with ∇²f(x) over all rows, analytic where the problem has them, else from differences of gradients."""
     if problem.has_products:
         return lambda v: np.asarray(problem.hessian_product(x, None, v), dtype=np.float64)
+    here = problem.value_and_gradient(x)[1] if gradient is None else gradient
 
     def difference(v: Vector) -> Vector:
         length = float(np.linalg.norm(v))
-        return gradient_difference(problem, x, gradient, v, length) if length > 0.0 else np.zeros_like(v)
+        return gradient_difference(problem, x, here, v, length) if length > 0.0 else np.zeros_like(v)
 
     return difference
 

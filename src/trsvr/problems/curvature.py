@@ -18,16 +18,7 @@ from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.problems.losses import curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
-from trsvr.problems.passes import (
-    ChangeSum,
-    DiagonalSum,
-    GradientSum,
-    GramSum,
-    Passes,
-    Runs,
-    WeightedSum,
-    add_parts,
-)
+from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -45,23 +36,6 @@ def draw_runs(
     length = 1 if scattered else int(np.clip(batch_size // 32, 4, 64))
     count = max(2, math.ceil(batch_size / length / 2) * 2)
     return random.integers(n_rows, size=count), min(length, n_rows)
-
-
-def add_penalty_product(kernels: Any, x: Vector, v: Vector, out: Vector) -> None:
-    """Add the Hessian of the regulariser, times v, to ``out``."""
-    kernels.add_penalty_product(x, v, out)
-
-
-def _penalty_slopes(kernels: Any, x: Vector, out: Vector) -> None:
-    kernels.penalty_slopes(x, out)
-
-
-def _penalty_curvatures(kernels: Any, x: Vector, out: Vector) -> None:
-    kernels.penalty_curvatures(x, out)
-
-
-def _raise_weights(kernels: Any, margins: Vector, weights: Vector, steep: float) -> None:
-    kernels.raise_weights(margins, weights, steep)
 
 
 @kernel()
@@ -161,7 +135,7 @@ class MarginView(CurvatureView):
     def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures; returns their sum before over after."""
         before = float(self.weights.sum())
-        compiled_for(_raise_weights, self.kernels)(self.kernels, self.margins, self.weights, steep)
+        compiled_for(MarginKernels.raise_weights, self.kernels)(self.kernels, self.margins, self.weights, steep)
         if flat > 0.0:
             scale = self.kernels.weights if self.kernels.weights.size else 1.0
             np.maximum(self.weights, flat * self._bound * scale, out=self.weights)
@@ -173,13 +147,13 @@ class MarginView(CurvatureView):
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
         out = np.empty(self.d)
-        compiled_for(_penalty_slopes, self.kernels)(self.kernels, x, out)
+        compiled_for(MarginKernels.penalty_slopes, self.kernels)(self.kernels, x, out)
         return out
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
         out = np.empty(self.d)
-        compiled_for(_penalty_curvatures, self.kernels)(self.kernels, x, out)
+        compiled_for(MarginKernels.penalty_curvatures, self.kernels)(self.kernels, x, out)
         return out
 
     # ---------------------------------------------------------------------------------------------- the losses
@@ -206,13 +180,7 @@ class MarginView(CurvatureView):
         return self._mean(DiagonalSum(self.weights, self.d))
 
     def _mean(self, task: Any) -> Vector:
-        out = np.empty(self.d)
-
-        def use(totals: Vector, parts: Matrix) -> None:
-            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
-
-        self.problem.passes.sums(task, self.kernels, use)
-        return out
+        return self.problem.summed(task, 1.0 / self.problem.n_samples)[1]
 
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
@@ -258,7 +226,7 @@ class MarginView(CurvatureView):
         self.penalty_curvatures(x)
         self.penalty_slopes(x)
         no_rows = self.kernels._replace(labels=self.kernels.labels[:0])
-        compiled_for(_raise_weights, no_rows)(no_rows, nothing, nothing, 1.0)
+        compiled_for(MarginKernels.raise_weights, no_rows)(no_rows, nothing, nothing, 1.0)
         if dense:
             passes.warm_up(ChangeSum(x, nothing), self.kernels)
             self._gram.warm_up()

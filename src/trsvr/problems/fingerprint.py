@@ -56,12 +56,12 @@ def of_array(array: NDArray[Any]) -> bytes:
     return digest.digest()
 
 
-def _formulas(record: Any) -> Any:
+def _formulas(given: Any) -> Any:
     """A loss or regulariser: its class, its numbers, and, from outside the package, the text of its formulas."""
-    cls = type(record)
+    cls = type(given)
     described: list[Any] = [
         cls.__name__.split("#")[0],
-        {name: _plain(entry) for name, entry in record._asdict().items()},
+        {name: _plain(entry) for name, entry in given._asdict().items()},
     ]
     if cls.__module__.split(".")[0] != "trsvr":
         described += [_text(method) for _, method in sorted(vars(cls).items()) if inspect.isfunction(method)]

@@ -49,11 +49,7 @@ class FunctionProblem(Problem):
     ) -> None:
         self.n_samples = _check.whole("n_samples", n_samples)
         self.n_parameters = _check.whole("n_parameters", n_parameters)
-        for name, function in (
-            ("gradient", gradient),
-            ("value", value),
-            ("hessian_product", hessian_product),
-        ):
+        for name, function in (("gradient", gradient), ("value", value), ("hessian_product", hessian_product)):
             if function is not None and not callable(function):
                 raise ValueError(f"{name} must be a function, got {function!r}")
         if gradient is None:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr import _check
-from trsvr._arrays import Indices, Vector
+from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems import fingerprint
-from trsvr.problems.base import Problem
-from trsvr.problems.curvature import MarginView, add_penalty_product
+from trsvr.problems.base import LinearProblem
+from trsvr.problems.curvature import MarginView
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
@@ -37,14 +37,6 @@ LOSSES = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax)
 REGULARIZERS = (L2, DoubleWell, Sum)
 
 
-def _add_penalty(kernels: Any, x: Vector, out: Vector) -> float:
-    return kernels.add_penalty(x, out)
-
-
-def _batch_gradient(kernels: Any, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:
-    kernels.batch_gradient(x, batch, margins, out)
-
-
 def _batch_product(
     kernels: Any, x: Vector, batch: Indices, margins: Vector, v: Vector, scratch: Vector, out: Vector
 ) -> None:
@@ -52,7 +44,7 @@ def _batch_product(
     kernels.hessian_product(x, batch, margins, v, out)
 
 
-class LinearModel(Problem):
+class LinearModel(LinearProblem):
     """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w).
 
     Parameters
@@ -185,10 +177,10 @@ class LinearModel(Problem):
         """Compile (or load) what full passes need, so that a clock started afterwards does not see it."""
         kernels, x = self.kernels, np.zeros(self.n_parameters)
         self.passes.warm_up(GradientSum(x, _NOTHING, _NOTHING), kernels)
-        compiled_for(_add_penalty, kernels)(kernels, x, x.copy())
+        compiled_for(type(kernels).add_penalty, kernels)(kernels, x, x.copy())
         if products:
             self.passes.warm_up(ProductSum(x, x), kernels)
-            compiled_for(add_penalty_product, kernels)(kernels, x, x, x.copy())
+            compiled_for(type(kernels).add_penalty_product, kernels)(kernels, x, x, x.copy())
 
     def value_and_gradient(
         self, x: Vector, margins: Vector = _NOTHING, weights: Vector = _NOTHING
@@ -197,31 +189,31 @@ class LinearModel(Problem):
 
         With one output, ``margins`` and ``weights`` (of the length of y) keep what each row's curvature needs.
         """
-        x = self._point("x", x)
-        gradient = np.empty(self.n_parameters)
+        x, kernels = self._point("x", x), self.kernels
+        total, gradient = self.summed(GradientSum(x, margins, weights), 1.0 / self.n_samples)
+        penalty = compiled_for(type(kernels).add_penalty, kernels)(kernels, x, gradient)
+        return total / self.n_samples + penalty, gradient
+
+    def summed(self, task: Any, factor: float) -> tuple[float, Vector]:
+        """Total of a pass over all rows, and its vector times ``factor``."""
+        out = np.empty(self.n_parameters)
 
         def use(totals: Vector, parts: NDArray[np.float64]) -> float:
-            add_parts(parts, 0, totals.size, 1.0 / self.n_samples, gradient)
-            return float(totals.sum() / self.n_samples)
+            add_parts(parts, 0, totals.size, factor, out)
+            return float(totals.sum())
 
-        mean_loss = self.passes.sums(GradientSum(x, margins, weights), self.kernels, use)
-        return mean_loss + compiled_for(_add_penalty, self.kernels)(self.kernels, x, gradient), gradient
+        return self.passes.sums(task, self.kernels, use), out
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         """Mean of ∇²f_i(x) v over the indices; over all rows, on all allowed threads, for ``indices=None``."""
         x, v = self._point("x", x), self._point("v", v)
         kernels = self.kernels
-        out = np.empty(self.n_parameters)
         if indices is None:
-
-            def use(totals: Vector, parts: NDArray[np.float64]) -> None:
-                add_parts(parts, 0, totals.size, 1.0 / self.n_samples, out)
-
-            self.passes.sums(ProductSum(x, v), kernels, use)
-            compiled_for(add_penalty_product, kernels)(kernels, x, v, out)
+            _, out = self.summed(ProductSum(x, v), 1.0 / self.n_samples)
+            compiled_for(type(kernels).add_penalty_product, kernels)(kernels, x, v, out)
             return out
         batch = self.rows_of(indices)
-        margins = np.empty(self.kernels.room(batch.size))
+        out, margins = np.empty(self.n_parameters), np.empty(kernels.room(batch.size))
         compiled_for(_batch_product, kernels)(kernels, x, batch, margins, v, np.empty_like(out), out)
         return out
 
@@ -229,10 +221,9 @@ class LinearModel(Problem):
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices, regulariser included."""
-        batch = self.rows_of(indices)
-        out = np.empty(self.n_parameters)
-        margins = np.empty(self.kernels.room(batch.size))
-        compiled_for(_batch_gradient, self.kernels)(self.kernels, self._point("x", x), batch, margins, out)
+        batch, kernels = self.rows_of(indices), self.kernels
+        out, margins = np.empty(self.n_parameters), np.empty(kernels.room(batch.size))
+        compiled_for(type(kernels).batch_gradient, kernels)(kernels, self._point("x", x), batch, margins, out)
         return out
 
     def rows_of(self, indices: Any) -> Indices:
@@ -297,28 +288,8 @@ class LinearModel(Problem):
 
     # ------------------------------------------------------------------------------------ conveniences
 
-    def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
-        """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
-        matrix = as_matrix(self.kernels.rows, self.n_features) if X is None else X
-        weights = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
-        margins = np.asarray(matrix @ weights[: self.n_features])
-        if self.intercept:
-            margins = margins + weights[-1]
-        return margins if self.n_outputs > 1 else margins[:, 0]
-
-    def predict(self, x: Vector, X: Any = None) -> NDArray[Any]:
-        """Labels (in the user's own terms) or, for regression, numbers, at the weights x."""
-        margins = self.decision(x, X)
-        if self.classes is None:
-            return margins
-        places = margins.argmax(axis=1) if self.n_outputs > 1 else (margins > 0).astype(int)
-        return self.classes[places]
-
-    def _point(self, name: str, x: Any) -> Vector:
-        point = np.ascontiguousarray(x, dtype=np.float64)
-        if point.shape != (self.n_parameters,):
-            raise ValueError(f"{name} must have shape ({self.n_parameters},), got {point.shape}")
-        return point
+    def _times(self, W: Matrix) -> Matrix:
+        return np.asarray(as_matrix(self.kernels.rows, self.n_features) @ W)
 
     def __repr__(self) -> str:
         kind = "dense" if isinstance(self.kernels.rows, DenseRows) else "CSR"
@@ -370,21 +341,25 @@ def _labels(y: Any, n_rows: int, kind: str, known: Any = None) -> tuple[Vector, 
         above = array == high
         if low != high and bool(((array == low) | above).all()):
             return np.where(above, 1.0, -1.0), np.array([low, high])
+    classes, places = classes_in(array, kind)
+    return (places * 2.0 - 1.0 if kind == "two classes" else places), classes
+
+
+def classes_in(array: NDArray[Any], kind: str) -> tuple[NDArray[Any], Vector]:
+    """The distinct labels in order, refused if they are too few or too many for the loss; and each label's place."""
     try:
         classes, places = np.unique(array, return_inverse=True)
     except TypeError:
         raise ValueError("y has labels of different types, which cannot be put in order") from None
     if len(classes) < 2:
         raise ValueError(f"y must contain at least two classes, got only {classes.tolist()[0]!r}")
-    if kind == "two classes":
-        if len(classes) > 2:
-            shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
-            raise ValueError(
-                f"y must contain exactly two classes for this loss, got {len(classes)} ({shown}); "
-                "Softmax takes several classes, Squared and PseudoHuber take numbers"
-            )
-        return places.astype(np.float64) * 2.0 - 1.0, classes
-    return places.astype(np.float64), classes
+    if kind == "two classes" and len(classes) > 2:
+        shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
+        raise ValueError(
+            f"y must contain exactly two classes for this loss, got {len(classes)} ({shown}); "
+            "Softmax takes several classes, Squared and PseudoHuber take numbers"
+        )
+    return classes, places.astype(np.float64)
 
 
 def _places(array: NDArray[Any], classes: NDArray[Any], kind: str) -> tuple[Vector, NDArray[Any]]:

@@ -13,11 +13,11 @@ import numpy as np
 from trsvr._arrays import Matrix, Vector
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
-from trsvr.problems.curvature import SampledMatrix, add_penalty_product
+from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import KeptDiagonalSum, KeptProductSum, add_parts
+from trsvr.problems.passes import KeptDiagonalSum, KeptProductSum
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -36,16 +36,9 @@ class OutputView(CurvatureView):
         self.n_rows, self.d, self.n_outputs = kernels.labels.size, problem.n_parameters, kernels.classes
         self._probabilities = np.zeros((self.n_rows, self.n_outputs))
         # One output at a time, for what needs only the rows.
-        self._rows = MarginKernels(
-            kernels.rows,
-            kernels.labels,
-            kernels.weights,
-            Logistic(),
-            kernels.regularizer,
-            kernels.columns,
-            kernels.intercept,
-        )
-        self._gram = SampledMatrix(problem, self._rows)
+        rows, labels, weights, _, regularizer, columns, intercept, *_ = kernels
+        one = MarginKernels(rows, labels, weights, Logistic(), regularizer, columns, intercept)
+        self._gram = SampledMatrix(problem, one)
         self._raised: Matrix | None = None
         self._weights: Matrix | None = None
         known = Prices.of_rows(problem.n_samples, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
@@ -111,7 +104,7 @@ class OutputView(CurvatureView):
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
         out = np.zeros(self.d)
-        compiled_for(add_penalty_product, self.kernels)(self.kernels, x, np.ones(self.d), out)
+        compiled_for(OutputKernels.add_penalty_product, self.kernels)(self.kernels, x, np.ones(self.d), out)
         return out
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
@@ -132,13 +125,7 @@ class OutputView(CurvatureView):
         return KeptProductSum(self._chances, v)
 
     def _mean(self, task: Any) -> Vector:
-        out = np.empty(self.d)
-
-        def use(totals: Vector, parts: Matrix) -> None:
-            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, out)
-
-        self.problem.passes.sums(task, self.kernels, use)
-        return out
+        return self.problem.summed(task, 1.0 / self.problem.n_samples)[1]
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""

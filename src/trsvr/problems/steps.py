@@ -60,112 +60,52 @@ Product = Callable[[Vector], Vector]
 
 @dataclass(frozen=True)
 class StepRequest:
-    """Minimise gᵀp + ½ pᵀHp over ‖p‖_P ≤ alpha·size, approximately.
+    """Minimise gᵀp + ½ pᵀHp over ‖p‖_P ≤ alpha·size, approximately."""
 
-    Attributes
-    ----------
-    gradient, size
-        The vector g, and ‖g‖_{P⁻¹}.
-    norm : Norm
-    alpha : float
-        Radius over size.
-    penalty : array
-        Diagonal of the penalty's Hessian; the view's own is that of the losses.
-    tolerance, rough_tolerance, most_products
-        When to stop: at this relative residual (the second one where the step begins anew), or after so many products.
-    earlier : matrix or None
-        Earlier steps, or directions of conjugate gradients, the newest last.
-    keeps_pairs : bool
-        Whether directions and their products are worth remembering.
-    give_up : callable
-        Whether the time is up.
-    is_unbounded : bool
-        Whether alpha bounds nothing.
-    usual : callable
-        Conjugate gradients with a product: what a view does that knows no better.
-    """
-
-    gradient: Vector
-    size: float
-    norm: Any
-    alpha: float
-    penalty: Vector
-    tolerance: float
-    rough_tolerance: float
-    most_products: int
-    earlier: Matrix | None
-    keeps_pairs: bool
-    give_up: Callable[[], bool]
-    is_unbounded: bool
+    gradient: Vector  # g
+    size: float  # ‖g‖_{P⁻¹}
+    norm: Any  # a `Norm`
+    alpha: float  # radius over size
+    penalty: Vector  # diagonal of the penalty's Hessian; the view's own is that of the losses
+    tolerance: float  # when to stop: at this relative residual,
+    rough_tolerance: float  # at this one where the step begins anew,
+    most_products: int  # or after so many products
+    earlier: Matrix | None  # earlier steps, or directions of conjugate gradients, the newest last
+    keeps_pairs: bool  # whether directions and their products are worth remembering
+    give_up: Callable[[], bool]  # whether the time is up
+    is_unbounded: bool  # whether alpha bounds nothing
+    #: conjugate gradients with a product: what a view does that knows no better
     usual: Callable[[Product, StepRequest], StepTaken]
 
 
 class StepTaken(NamedTuple):
-    """The step that was found.
-
-    Attributes
-    ----------
-    found : NormedStep
-    alpha : float
-        As asked for, or less where without a bound the model has no minimum.
-    pairs : sequence
-        Directions to remember, with their products.
-    predicted_gradient : array or None
-        The gradient that the model predicts; None where it was minimised in a subspace only.
-    left : float
-        How much further the model falls, as far as that is known.
-    rows : int
-        Rows looked at beyond the products with all of them.
-    """
+    """The step that was found."""
 
     found: NormedStep
-    alpha: float
-    pairs: Sequence[tuple[Vector, Vector]] = ()
-    predicted_gradient: Vector | None = None
-    left: float = 0.0
-    rows: int = 0
+    alpha: float  # as asked for, or less where without a bound the model has no minimum
+    pairs: Sequence[tuple[Vector, Vector]] = ()  # directions to remember, with their products
+    predicted_gradient: Vector | None = None  # the model's; None: it was minimised in a subspace only
+    left: float = 0.0  # how much further the model falls, as far as that is known
+    rows: int = 0  # rows looked at beyond the products with all of them
 
 
 @dataclass(frozen=True)
 class WalkRequest:
-    """Steps on batches from x, with ḡ = g̃ + the mean change of the gradient on the batch, until noise ends them.
+    """Steps on batches from x, with ḡ = g̃ + the mean change of the gradient on the batch, until noise ends them."""
 
-    Attributes
-    ----------
-    x : array
-        Where the walk begins.
-    reference, gradient
-        The view's point, and the full gradient g̃ there.
-    norm : Norm
-    alpha : float
-        Radius over ‖ḡ‖_{P⁻¹}.
-    batch_size, most : int
-        Rows of a batch, and steps at most.
-    scattered : bool
-        Whether a batch is single rows, drawn uniformly, instead of runs of consecutive ones.
-    noise : float
-        The walk ends when the noise of ḡ exceeds this part of it, both squared in P⁻¹.
-    longest : float
-        It also ends where ‖ḡ‖²_{P⁻¹} exceeds this.
-    draws : Draws
-    step : callable
-        ḡ and its size ↦ the step.
-    usual : callable
-        The walk, in terms of the view's `changes`: what a view does that knows no better.
-    """
-
-    x: Vector
-    reference: Vector
-    gradient: Vector
-    norm: Any
-    alpha: float
+    x: Vector  # where the walk begins
+    reference: Vector  # the view's point
+    gradient: Vector  # the full gradient g̃ there
+    norm: Any  # a `Norm`
+    alpha: float  # radius over ‖ḡ‖_{P⁻¹}
     batch_size: int
-    most: int
-    scattered: bool
-    noise: float
-    longest: float
+    most: int  # steps at most
+    scattered: bool  # whether a batch is single rows, drawn uniformly, instead of runs of consecutive ones
+    noise: float  # the walk ends when the noise of ḡ exceeds this part of it, both squared in P⁻¹
+    longest: float  # it also ends where ‖ḡ‖²_{P⁻¹} exceeds this
     draws: Draws
-    step: Callable[[Vector, float], Vector]
+    step: Callable[[Vector, float], Vector]  # ḡ and its size ↦ the step
+    #: the walk, in terms of the view's `changes`: what a view does that knows no better
     usual: Callable[[Any, WalkRequest], WalkTaken]
 
 

@@ -24,27 +24,14 @@ class Prices(NamedTuple):
     """What answers cost, in products with the Hessian of all rows. Infinite: the view has no such answer.
 
     They depend on the shape of the data alone, never on a clock, so that a run is the same each time.
-
-    Attributes
-    ----------
-    matrix_row, factor : float
-        One more row in the matrices of `blocks`, and their factorisation.
-    diagonal : float
-        `diagonal`.
-    direction : float
-        One more direction that improves the norm, each time this is applied.
-    batch_row : float
-        A row of a batch, beside a row in a sum over all of them; nothing where it comes with that anyway.
-    wait : float
-        Waiting for an answer, beyond its arithmetic.
     """
 
-    matrix_row: float = math.inf
-    factor: float = math.inf
-    diagonal: float = math.inf
-    direction: float = 0.0
-    batch_row: float = math.inf
-    wait: float = 0.0
+    matrix_row: float = math.inf  # one more row in the matrices of `blocks`
+    factor: float = math.inf  # their factorisation
+    diagonal: float = math.inf  # `diagonal`
+    direction: float = 0.0  # one more direction that improves the norm, each time this is applied
+    batch_row: float = math.inf  # a row of a batch, beside one in a sum over all; nothing where it comes with that
+    wait: float = 0.0  # waiting for an answer, beyond its arithmetic
 
     @classmethod
     def of_rows(cls, rows: int, d: int, outputs: int, entries: int) -> Prices:
@@ -69,27 +56,13 @@ class Prices(NamedTuple):
 
 
 class Coming(NamedTuple):
-    """What the next outer iteration is likely to ask of a view: its answers may come with the evaluation.
+    """What the next outer iteration is likely to ask of a view: its answers may come with the evaluation."""
 
-    Attributes
-    ----------
-    norm : str
-        "dense", "diagonal" or "identity".
-    rows : int
-        Rows of `blocks`.
-    batch_size : int
-        Rows of a batch; 0 where no walk is made.
-    raised : bool
-        Whether curvatures are raised.
-    draws : Draws or None
-        Its random numbers; None where no iteration comes.
-    """
-
-    norm: str = "identity"
-    rows: int = 0
-    batch_size: int = 0
-    raised: bool = False
-    draws: Draws | None = None
+    norm: str = "identity"  # or "dense", "diagonal"
+    rows: int = 0  # of `blocks`
+    batch_size: int = 0  # rows of a batch; 0 where no walk is made
+    raised: bool = False  # whether curvatures are raised
+    draws: Draws | None = None  # its random numbers; None where no iteration comes
 
 
 #: Nothing is expected.
@@ -109,21 +82,11 @@ class Raising(enum.Enum):
 
 
 class CurvatureView(Protocol):
-    """The losses' curvature at the point of the last `evaluate`; the penalty is separable and known apart.
+    """The losses' curvature at the point of the last `evaluate`; the penalty is separable and known apart."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows, those of weight zero included.
-    n_outputs : int
-        The number K; the entries of x belong to the outputs in turn.
-    raising : Raising
-        Whether `raise_curvatures` has degrees.
-    """
-
-    n_rows: int
-    n_outputs: int = 1
-    raising: Raising = Raising.NOT
+    n_rows: int  # those of weight zero included
+    n_outputs: int = 1  # the number K; the entries of x belong to the outputs in turn
+    raising: Raising = Raising.NOT  # whether `raise_curvatures` has degrees
 
     def prices(self) -> Prices:
         """What the answers below cost."""

@@ -15,9 +15,7 @@ from typing import Any
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr.parts.schedules import adam_step
-from trsvr.problems.base import Problem
-from trsvr.solvers.base import EpochReport, EpochRows, Solver, State, check_batch
-from trsvr.solvers.momentum import Moments, draws, new_state, rows_per_step, run_epoch
+from trsvr.solvers.momentum import Moments, Momentum
 
 
 def adam_steps(
@@ -40,7 +38,7 @@ def adam_steps(
 
 
 @dataclass(frozen=True)
-class Adam(Solver):
+class Adam(Momentum):
     """Adaptive moments.
 
     Parameters
@@ -61,7 +59,8 @@ class Adam(Solver):
     eps: float = 1e-8
     batch_size: int | str = "auto"
 
-    needs_reference = False
+    steps = staticmethod(adam_steps)
+    with_square = True
 
     def __post_init__(self) -> None:
         _check.positive("step", self.step)
@@ -72,24 +71,6 @@ class Adam(Solver):
         if self.batch_size != "auto":
             _check.whole("batch_size", self.batch_size)
 
-    def draws(self, problem: Problem) -> tuple[int, int]:
-        """Batch size and number of batches of an epoch."""
-        return draws(self, problem)
-
-    def check(self, problem: Problem) -> None:
-        """Raise ValueError if this cannot run on the problem."""
-        check_batch(problem, rows_per_step(self, problem))
-
-    def init(self, problem: Problem, x: Vector) -> State:
-        """State before the first epoch."""
-        state = new_state(self, problem, x, with_square=True)
-        self._run(problem, state, None)  # no step: compiles before the clock starts
-        return state
-
-    def _run(self, problem: Problem, state: State, rows: EpochRows | None) -> EpochReport:
-        settings = (float(self.step), float(self.beta1), float(self.beta2), float(self.eps))
-        return run_epoch(self, adam_steps, settings, problem, state, rows)
-
-    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
-        """⌈N/b⌉ steps."""
-        return self._run(problem, state, rows)
+    def settings(self) -> tuple[float, float, float, float]:
+        """The numbers of a step."""
+        return float(self.step), float(self.beta1), float(self.beta2), float(self.eps)

@@ -46,21 +46,11 @@ class Goal(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What a solver that judges its own steps knows of convergence.
+    """What a solver that judges its own steps knows of convergence."""
 
-    Attributes
-    ----------
-    expected_decrease : float
-        How far f is above its minimum, about; not a number where only the gradient can tell.
-    at_floor : bool
-        Whether values no longer tell points apart.
-    may_be_saddle : bool
-        Whether a point where the gradient vanishes may be none of a minimum.
-    """
-
-    expected_decrease: float = math.nan
-    at_floor: bool = False
-    may_be_saddle: bool = False
+    expected_decrease: float = math.nan  # how far f is above its minimum, about; NaN where only the gradient can tell
+    at_floor: bool = False  # whether values no longer tell points apart
+    may_be_saddle: bool = False  # whether a point where the gradient vanishes may be none of a minimum
 
 
 def _never() -> bool:
@@ -81,42 +71,21 @@ class Snapshots(Protocol):
 class State:
     """What changes during a run: arrays and numbers, nothing else.
 
-    Attributes
-    ----------
-    x : array
-        The iterate.
-    value, gradient
-        f and ∇f at x, where the loop has just computed them: at the beginning of every epoch for methods with a
-        reference point.
-    memory : record of arrays
-        What the gradient estimator remembers.
-    scalars : dict
-        Numbers of the solver's own.
-    work
-        Scratch, not part of the state.
-    own : Snapshots, optional
-        What else the solver remembers from epoch to epoch.
-    progress : Progress, optional
-        What the solver knows of convergence at x, if it judges its steps.
-    checkpointed : bool
-        Whether this run writes checkpoints; a solver that must remember more for that does so then.
-    goal : Goal
-        What would end the run at x, where the loop knows it: more need not be done.
-    time_is_up : callable
-        Whether the epoch should end as soon as it can.
+    ``value`` and ``gradient`` are f and ∇f at x, where the loop has just computed them: at the beginning of every epoch
+    for methods with a reference point.
     """
 
-    x: Vector
-    memory: Any
+    x: Vector  # the iterate
+    memory: Any  # a record of arrays: what the gradient estimator remembers
     value: float = float("nan")
     gradient: Vector = field(default_factory=lambda: np.empty(0))
-    scalars: dict[str, float] = field(default_factory=dict)
-    work: Any = field(default=None, repr=False)
-    own: Snapshots | None = field(default=None, repr=False)
-    progress: Progress | None = None
-    checkpointed: bool = False
-    goal: Goal = field(default_factory=Goal)
-    time_is_up: Callable[[], bool] = field(default=_never, repr=False)
+    scalars: dict[str, float] = field(default_factory=dict)  # numbers of the solver's own
+    work: Any = field(default=None, repr=False)  # scratch, not part of the state
+    own: Snapshots | None = field(default=None, repr=False)  # what else the solver remembers from epoch to epoch
+    progress: Progress | None = None  # what the solver knows of convergence at x, if it judges its steps
+    checkpointed: bool = False  # whether this run writes checkpoints: a solver may have to remember more for that
+    goal: Goal = field(default_factory=Goal)  # what would end the run at x, where the loop knows it
+    time_is_up: Callable[[], bool] = field(default=_never, repr=False)  # the epoch should end as soon as it can
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that a later process needs to go on, as a flat dictionary of arrays and numbers."""
@@ -207,21 +176,10 @@ class Solver:
 
     A solver has `check`, `init` and `epoch`; all else has a default. What changes from epoch to epoch is in the state's
     x, memory, scalars or ``own``: only that is in a checkpoint.
-
-    Attributes
-    ----------
-    needs_reference : bool
-        Whether every epoch begins with a full gradient.
-    judges : bool
-        Whether `judge` may go back to where an epoch began.
-    drives : bool
-        Whether its loop is not ours: `drive`.
-    estimates_curvature : bool
-        Whether it takes differences of gradients for products with the Hessian.
     """
 
-    judges: ClassVar[bool] = False
-    drives: ClassVar[bool] = False
+    judges: ClassVar[bool] = False  # whether `judge` may go back to where an epoch began
+    drives: ClassVar[bool] = False  # whether its loop is not ours: `drive`
 
     @property
     def needs_reference(self) -> bool:
@@ -265,6 +223,33 @@ class Solver:
         raise NotImplementedError
 
 
+class Preset(Solver):
+    """Another solver, its ``method``, under a name and with settings of its own."""
+
+    @property
+    def method(self) -> Solver:
+        """The solver that runs."""
+        raise NotImplementedError
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether every epoch begins with a full gradient."""
+        return self.method.needs_reference
+
+    @property
+    def estimates_curvature(self) -> bool:
+        """Whether it takes differences of gradients for products with the Hessian."""
+        return self.method.estimates_curvature
+
+    def check(self, problem: Problem) -> None:
+        """Raise ValueError if this cannot run on the problem."""
+        self.method.check(problem)
+
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """That solver."""
+        return self.method
+
+
 class OwnSolver(Solver):
     """A user's object with `check`, `init` and `epoch`, and perhaps ``needs_reference``."""
 
@@ -300,6 +285,20 @@ class Access(NamedTuple):
     def rows(self, indices: Indices) -> Indices:
         """Indices as the kernels want them."""
         return self.problem.rows_of(indices) if is_record(self.kernels) else indices
+
+    def warm_up_table(self, estimator: Any, state: State) -> None:
+        """Compile the pass that a table of gradients begins with, on no rows."""
+        if keeps_table(estimator) and is_record(self.kernels) and is_record(estimator):
+            no_rows = self.kernels._replace(labels=self.kernels.labels[:0])
+            compiled_for(_fill, no_rows, estimator)(no_rows, estimator, state.memory, state.x)
+            state.memory.filled[0] = 0.0
+
+    def fill_table(self, estimator: Any, state: State) -> bool:
+        """That pass, which is counted; returns whether it was due."""
+        if not keeps_table(estimator) or state.memory.filled[0]:
+            return False
+        compiled_for(_fill, self.kernels, estimator)(self.kernels, estimator, state.memory, state.x)
+        return True
 
     def pieces(self, indices: Indices, batch_size: int) -> Iterator[tuple[Access, Indices]]:
         """Whole batches of indices, each with the kernels over memory in which these rows lie."""
@@ -338,19 +337,3 @@ def check_batch(problem: Problem, batch_size: Any) -> None:
 
 def _fill(kernels: Any, estimator: Any, memory: Any, x: Vector) -> None:
     estimator.fill(memory, kernels, x)
-
-
-def warm_up_table(kernels: Any, estimator: Any, state: State) -> None:
-    """Compile that pass, on no rows."""
-    if keeps_table(estimator) and is_record(kernels) and is_record(estimator):
-        no_rows = kernels._replace(labels=kernels.labels[:0])
-        compiled_for(_fill, no_rows, estimator)(no_rows, estimator, state.memory, state.x)
-        state.memory.filled[0] = 0.0
-
-
-def fill_table(kernels: Any, estimator: Any, state: State) -> bool:
-    """The counted pass that a table of gradients begins with; returns whether it was due."""
-    if not keeps_table(estimator) or state.memory.filled[0]:
-        return False
-    compiled_for(_fill, kernels, estimator)(kernels, estimator, state.memory, state.x)
-    return True

@@ -20,18 +20,7 @@ from trsvr._compile import compiled_for, record
 from trsvr._vectors import add_scaled
 from trsvr.problems.base import Problem
 from trsvr.solvers import lazy
-from trsvr.solvers.base import (
-    Access,
-    EpochReport,
-    EpochRows,
-    Solver,
-    State,
-    access,
-    check_batch,
-    check_table,
-    fill_table,
-    warm_up_table,
-)
+from trsvr.solvers.base import Access, EpochReport, EpochRows, Solver, State, access, check_batch, check_table
 
 # Rows ahead of the one at work that are asked for. Batches of more rows do so themselves.
 _AHEAD = 6
@@ -116,7 +105,7 @@ class Descent(Solver):
             work = (margins, lazy.LazyWork.for_step(x.size, step, reached.kernels.regularizer.strength))
         state = State(x=x, memory=reached.memory(self.estimator), scalars={"step": step}, work=work)
         self._run(reached, state, np.empty(0, dtype=np.int64))  # no step: compiles before the clock starts
-        warm_up_table(reached.kernels, self.estimator, state)
+        reached.warm_up_table(self.estimator, state)
         return state
 
     def _run(self, reached: Access, state: State, indices: Indices) -> None:
@@ -132,7 +121,7 @@ class Descent(Solver):
         """One epoch."""
         reached = access(problem)
         report = EpochReport(alpha=state.scalars["step"], batch_size=self.batch_size)
-        if fill_table(reached.kernels, self.estimator, state):
+        if reached.fill_table(self.estimator, state):
             report.gradient_evaluations += problem.n_samples
         self.estimator.restart(state.memory, state.x, state.gradient)
         # On sparse rows untouched coordinates are brought up to date at the end of a slice, which shows in last digits.

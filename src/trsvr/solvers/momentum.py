@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for, record
 from trsvr.parts.schedules import SCHEDULES
 from trsvr.problems.base import Problem
-from trsvr.solvers.base import Access, EpochReport, EpochRows, State, access
+from trsvr.solvers.base import Access, EpochReport, EpochRows, Solver, State, access, check_batch
 
 # What users of deep-learning libraries know as an ordinary batch.
 _AUTO_BATCH = 64
@@ -26,11 +27,6 @@ class Moments(NamedTuple):
     square: Vector
     steps: Vector
 
-    @classmethod
-    def of_size(cls, d: int, with_square: bool) -> Moments:
-        """Zero moments."""
-        return cls(np.zeros(d), np.zeros(d if with_square else 0), np.zeros(1))
-
 
 def checked_schedule(schedule: Any) -> Any:
     """A schedule from its name or as it is."""
@@ -43,42 +39,53 @@ def checked_schedule(schedule: Any) -> Any:
     return record(type(schedule)) and schedule if isinstance(schedule, tuple) else schedule
 
 
-def rows_per_step(solver: Any, problem: Problem) -> int:
-    """The number b."""
-    return min(_AUTO_BATCH, problem.n_samples) if solver.batch_size == "auto" else int(solver.batch_size)
+class Momentum(Solver):
+    """The loop of both; each has its steps, the settings that they are given, and perhaps a mean of squares."""
 
+    batch_size: int | str
+    needs_reference = False
+    #: compiled steps over consecutive batches
+    steps: ClassVar[Callable[..., None]]
+    with_square: ClassVar[bool] = False
 
-def draws(solver: Any, problem: Problem) -> tuple[int, int]:
-    """Batch size and number of batches of an epoch."""
-    b = rows_per_step(solver, problem)
-    return b, math.ceil(problem.n_samples / b)
+    def settings(self) -> tuple[Any, ...]:
+        """What a step needs to know."""
+        raise NotImplementedError
 
+    def draws(self, problem: Problem) -> tuple[int, int]:
+        """Batch size and number of batches of an epoch."""
+        b = min(_AUTO_BATCH, problem.n_samples) if self.batch_size == "auto" else int(self.batch_size)
+        return b, math.ceil(problem.n_samples / b)
 
-def run_epoch(
-    solver: Any, steps: Any, settings: tuple[Any, ...], problem: Problem, state: State, rows: EpochRows | None
-) -> EpochReport:
-    """⌈N/b⌉ steps of the compiled function ``steps``; none, to compile it, without rows."""
-    parts = [setting for setting in settings if not isinstance(setting, float)]
-    reached = access(problem, *parts)
-    run = compiled_for(steps, reached.kernels, *parts)
-    b = rows_per_step(solver, problem)
-    per_epoch = math.ceil(problem.n_samples / b)
+    def check(self, problem: Problem) -> None:
+        """Raise ValueError if this cannot run on the problem."""
+        check_batch(problem, self.draws(problem)[0])
 
-    def go(here: Access, indices: Indices) -> None:
-        run(here.kernels, state.memory, state.x, indices, b, float(per_epoch), settings, *state.work)
+    def init(self, problem: Problem, x: Vector) -> State:
+        """State before the first epoch."""
+        d, room = x.size, access(problem).kernels.room(self.draws(problem)[0])
+        memory = Moments(np.zeros(d), np.zeros(d if self.with_square else 0), np.zeros(1))
+        state = State(x=x, memory=memory, work=(np.zeros(room), np.zeros(d)))
+        self.epoch(problem, state, None)  # no step: compiles before the clock starts
+        return state
 
-    if rows is None:
-        go(reached, np.empty(0, dtype=np.int64))
-        return EpochReport()
-    done = 0
-    for indices in rows.slices(b, per_epoch):
-        for here, numbers in reached.pieces(indices, b):
-            go(here, numbers)
-        done += indices.size // b
-    return EpochReport(steps=done, gradient_evaluations=done * b, batch_size=b, inner_steps=done)
+    def epoch(self, problem: Problem, state: State, rows: EpochRows | None) -> EpochReport:
+        """⌈N/b⌉ steps; none, to compile them, without rows."""
+        settings = self.settings()
+        parts = [setting for setting in settings if not isinstance(setting, float)]
+        reached = access(problem, *parts)
+        run = compiled_for(type(self).steps, reached.kernels, *parts)
+        b, per_epoch = self.draws(problem)
 
+        def go(here: Access, indices: Indices) -> None:
+            run(here.kernels, state.memory, state.x, indices, b, float(per_epoch), settings, *state.work)
 
-def new_state(solver: Any, problem: Problem, x: Vector, with_square: bool) -> State:
-    """State before the first epoch."""
-    room = access(problem).kernels.room(rows_per_step(solver, problem))
-    return State(x=x, memory=Moments.of_size(x.size, with_square), work=(np.zeros(room), np.zeros(x.size)))
+        if rows is None:
+            go(reached, np.empty(0, dtype=np.int64))
+            return EpochReport()
+        done = 0
+        for indices in rows.slices(b, per_epoch):
+            for here, numbers in reached.pieces(indices, b):
+                go(here, numbers)
+            done += indices.size // b
+        return EpochReport(steps=done, gradient_evaluations=done * b, batch_size=b, inner_steps=done)

@@ -15,9 +15,7 @@ from typing import Any
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr.parts.schedules import heavy_ball
-from trsvr.problems.base import Problem
-from trsvr.solvers.base import EpochReport, EpochRows, Solver, State, check_batch
-from trsvr.solvers.momentum import Moments, checked_schedule, draws, new_state, rows_per_step, run_epoch
+from trsvr.solvers.momentum import Moments, Momentum, checked_schedule
 
 
 def sgd_steps(
@@ -41,7 +39,7 @@ def sgd_steps(
 
 
 @dataclass(frozen=True)
-class SGD(Solver):
+class SGD(Momentum):
     """Stochastic gradient descent with momentum.
 
     Parameters
@@ -61,7 +59,7 @@ class SGD(Solver):
     batch_size: int | str = "auto"
     schedule: Any = "constant"
 
-    needs_reference = False
+    steps = staticmethod(sgd_steps)
 
     def __post_init__(self) -> None:
         _check.positive("step", self.step)
@@ -71,24 +69,6 @@ class SGD(Solver):
             _check.whole("batch_size", self.batch_size)
         checked_schedule(self.schedule)
 
-    def draws(self, problem: Problem) -> tuple[int, int]:
-        """Batch size and number of batches of an epoch."""
-        return draws(self, problem)
-
-    def check(self, problem: Problem) -> None:
-        """Raise ValueError if this cannot run on the problem."""
-        check_batch(problem, rows_per_step(self, problem))
-
-    def init(self, problem: Problem, x: Vector) -> State:
-        """State before the first epoch."""
-        state = new_state(self, problem, x, with_square=False)
-        self._run(problem, state, None)  # no step: compiles before the clock starts
-        return state
-
-    def _run(self, problem: Problem, state: State, rows: EpochRows | None) -> EpochReport:
-        settings = (float(self.step), float(self.momentum), checked_schedule(self.schedule))
-        return run_epoch(self, sgd_steps, settings, problem, state, rows)
-
-    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
-        """⌈N/b⌉ steps."""
-        return self._run(problem, state, rows)
+    def settings(self) -> tuple[float, float, Any]:
+        """Step size, momentum and schedule."""
+        return float(self.step), float(self.momentum), checked_schedule(self.schedule)

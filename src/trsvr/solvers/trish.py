@@ -12,25 +12,22 @@ An epoch is ⌈N/b⌉ steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from trsvr import _check
-from trsvr._arrays import Vector
 from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity, NoCurvature
 from trsvr.parts.gradients import PlainGradient
 from trsvr.parts.radius import TRishRadius
 from trsvr.parts.subproblems import SteihaugCG
-from trsvr.problems.base import Problem
-from trsvr.solvers.base import Solver
+from trsvr.solvers.base import Preset
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"estimated": EstimatedHessian, "exact": ExactHessian, "identity": Identity, "none": NoCurvature}
 
 
 @dataclass(frozen=True)
-class TRish(Solver):
+class TRish(Preset):
     """Trust-region-ish method.
 
     Parameters
@@ -54,8 +51,6 @@ class TRish(Solver):
     hessian: str = "estimated"
     max_cg: int = 500
 
-    needs_reference = False
-
     def __post_init__(self) -> None:
         _check.positive("alpha", self.alpha)
         _check.positive("gamma2", self.gamma2)
@@ -76,16 +71,3 @@ class TRish(Solver):
             batch_size=self.batch_size,
             inner_steps="auto",
         )
-
-    @property
-    def estimates_curvature(self) -> bool:
-        """Whether it takes differences of gradients for products with the Hessian."""
-        return self.method.estimates_curvature
-
-    def check(self, problem: Problem) -> None:
-        """Raise ValueError if this cannot run on the problem."""
-        self.method.check(problem)
-
-    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
-        """The parts."""
-        return self.method

@@ -27,7 +27,7 @@ from trsvr.parts.radius import GradientRadius
 from trsvr.parts.subproblems import SteihaugCG
 from trsvr.problems.base import Problem
 from trsvr.solvers.adaptive import NORMS, AdaptiveTRSVR
-from trsvr.solvers.base import Solver
+from trsvr.solvers.base import Preset, Solver
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"auto": EstimatedHessian, "identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
@@ -36,7 +36,7 @@ _GRADIENTS = {"svrg": SVRGGradient, "sarah": SARAHGradient, "saga": SAGAGradient
 
 
 @dataclass(frozen=True)
-class TRSVR(Solver):
+class TRSVR(Preset):
     """Trust-region method with stochastic variance reduction.
 
     Parameters
@@ -103,20 +103,6 @@ class TRSVR(Solver):
             batch_size=self.batch_size,
             inner_steps=self.inner_steps,
         )
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether every epoch begins with a full gradient."""
-        return self.method.needs_reference
-
-    @property
-    def estimates_curvature(self) -> bool:
-        """Whether it takes differences of gradients for products with the Hessian."""
-        return self.method.estimates_curvature
-
-    def check(self, problem: Problem) -> None:
-        """Raise ValueError if this cannot run on the problem."""
-        self.method.check(problem)
 
     def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
         """The adaptive mode, or the parts; without a number, the paper's algorithm takes the α that SVRG would."""

@@ -31,18 +31,7 @@ from trsvr.parts.radius import GradientRadius, RatioTest
 from trsvr.parts.subproblems import CGWork, SteihaugCG
 from trsvr.problems.base import Problem
 from trsvr.problems.steps import Exit
-from trsvr.solvers.base import (
-    Access,
-    EpochReport,
-    EpochRows,
-    Solver,
-    State,
-    access,
-    check_batch,
-    check_table,
-    fill_table,
-    warm_up_table,
-)
+from trsvr.solvers.base import Access, EpochReport, EpochRows, Solver, State, access, check_batch, check_table
 from trsvr.solvers.trust_region import TrustRegion
 
 # Rows per step where nothing else is said; the paper's studies use 20 to 200.
@@ -215,7 +204,7 @@ class TrustRegionMethod(Solver):
         work = StepWork.of_size(x.size, reached.kernels.room(self.rows_per_step(problem)))
         state = State(x=x, memory=reached.memory(self.gradient), work=work)
         self._run(reached, state, np.empty(0, dtype=np.int64), 1)  # no step: compiles before the clock starts
-        warm_up_table(reached.kernels, self.gradient, state)
+        reached.warm_up_table(self.gradient, state)
         return state
 
     def draws(self, problem: Problem) -> tuple[int, int] | None:
@@ -231,7 +220,7 @@ class TrustRegionMethod(Solver):
         reached = access(problem, *self.parts)
         tally = state.work.tally
         tally[:] = 0.0
-        filled = fill_table(reached.kernels, self.gradient, state)
+        filled = reached.fill_table(self.gradient, state)
         self.gradient.restart(state.memory, state.x, state.gradient)  # lines 3 and 4
         steps = 0
         batch_size = self.rows_per_step(problem)

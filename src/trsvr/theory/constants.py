@@ -29,8 +29,7 @@ import numpy as np
 from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr._vectors import dot
-from trsvr.problems.base import as_problem
-from trsvr.problems.base import hessian_at as problem_hessian_at
+from trsvr.problems.base import as_problem, hessian_at
 from trsvr.problems.losses import Squared, curvature_bound
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 
@@ -81,7 +80,9 @@ def smoothness(problem: Any, *, radius: float | None = None) -> float:
         For problems that are not linear models; `local_smoothness` takes any problem.
     """
     bound, (low, high) = _loss_bound(problem), _penalty_range(problem, radius)
-    data = _with_squared_loss(problem)
+    # The Hessian of ½(z − y)² with one output is XᵀX/N: products with that come from the compiled, threaded passes, for
+    # any kind of rows and without a copy of them.
+    data = problem.with_formulas(Squared(), L2(0.0))
     origin = np.zeros(data.n_parameters)
     penalty = np.full(data.n_parameters, high)
     if problem.intercept:
@@ -104,7 +105,7 @@ def local_smoothness(problem: Any, x: Any) -> float:
         The point.
     """
     point = _check.vector("x", x, problem.n_parameters)
-    return abs(_largest_eigenvalue(hessian_at(problem, point), point.size, "LM"))
+    return abs(_largest_eigenvalue(hessian_at(as_problem(problem), point), point.size, "LM"))
 
 
 def lowest_curvature(problem: Any) -> float:
@@ -273,13 +274,6 @@ def constants(problem: Any, *, radius: float | None = None) -> Constants:
     )
 
 
-def hessian_at(problem: Any, x: Vector) -> Callable[[Vector], Vector]:
-    """Products with ∇²f(x), analytic where the problem has them, differences of full gradients otherwise."""
-    known = as_problem(problem)
-    here = x if known.has_products else known.value_and_gradient(x)[1]
-    return problem_hessian_at(known, x, here)
-
-
 # ------------------------------------------------------------------------------------------ what stands behind
 
 
@@ -339,14 +333,6 @@ def _penalty_range(problem: Any, radius: float | None) -> tuple[float, float]:
                 "the range of its curvature is not known"
             )
     return low, high
-
-
-def _with_squared_loss(problem: Any) -> Any:
-    """The same rows, weights and intercept with one output, ½(z − y)² and no regulariser: its Hessian is XᵀX/N.
-
-    So products with XᵀX/N come from the compiled, threaded passes, for any kind of rows and without a copy of them.
-    """
-    return problem.with_formulas(Squared(), L2(0.0))
 
 
 def _largest_eigenvalue(product: Callable[[Vector], Vector], size: int, which: str) -> float:

@@ -10,7 +10,8 @@ import numpy as np
 
 from trsvr import _check
 from trsvr._arrays import Vector
-from trsvr.theory.constants import hessian_at, strong_convexity
+from trsvr.problems.base import as_problem, hessian_at
+from trsvr.theory.constants import strong_convexity
 
 
 def gap_bound(problem: Any, gradient: Any) -> float | None:
@@ -51,7 +52,7 @@ def expected_decrease(problem: Any, x: Any, gradient: Any, max_products: int = 1
     point = _check.vector("x", x, problem.n_parameters)
     residual = _check.vector("gradient", gradient, problem.n_parameters)
     _check.whole("max_products", max_products)
-    product = hessian_at(problem, point)
+    product = hessian_at(as_problem(problem), point)
     direction: Vector = -residual
     squared = float(residual @ residual)
     wanted, decrease = 1e-6 * squared, 0.0

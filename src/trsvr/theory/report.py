@@ -127,27 +127,20 @@ def check(problem: Any, settings: Any, *, radius: float | None = None, x0: Any =
 
 def _read(settings: Any) -> tuple[float, int, int, str, str]:
     """α, b, S, the curvature's name and the estimator's name."""
-    alpha = getattr(settings, "alpha", getattr(settings, "step", None))
-    missing = [
-        name
-        for name, value in (
-            ("alpha or step", alpha),
-            ("batch_size", getattr(settings, "batch_size", None)),
-            ("inner_steps", getattr(settings, "inner_steps", None)),
-        )
-        if value is None
-    ]
+    given = {name: getattr(settings, name, None) for name in ("alpha", "step", "batch_size", "inner_steps")}
+    alpha = given["step"] if given["alpha"] is None else given["alpha"]
+    needed = {"alpha or step": alpha, "batch_size": given["batch_size"], "inner_steps": given["inner_steps"]}
+    missing = [name for name, value in needed.items() if value is None]
     if isinstance(settings, type) or missing:
         raise ValueError(
             f"settings must be a TRSVR, an SVRG or theorem_settings(...), got {settings!r} without {', '.join(missing)}"
         )
-    for name in ("alpha", "step", "batch_size", "inner_steps"):
-        if isinstance(getattr(settings, name, None), str):
+    for name, value in given.items():
+        if isinstance(value, str):
             raise ValueError(
-                f"settings must have numbers, got {name}={getattr(settings, name)!r}: adaptive settings are not the "
-                "theorem's"
+                f"settings must have numbers, got {name}={value!r}: adaptive settings are not the theorem's"
             )
-    kind = getattr(settings, "hessian", "none" if hasattr(settings, "step") else "given")
+    kind = getattr(settings, "hessian", "given" if given["step"] is None else "none")
     kind = "estimated" if kind == "auto" else kind  # what it means beside a numeric alpha
     return (
         _check.positive("alpha", alpha),
@@ -242,9 +235,8 @@ def _guarantee(holds: bool, gap: float, steps: int, progress: float, useful: Com
     if not holds:
         return "no guarantee: the theorem is silent about these settings, which does not mean that they are bad."
     text = (
-        f"over K epochs the mean of E‖∇f‖² is at most {gap / (steps * progress):.4g} / K. "
-        f"It is {start:.4g} at the start: the bound begins to say something after {useful.epochs:.0f} epochs "
-        f"({useful.passes:.0f} passes)."
+        f"over K epochs the mean of E‖∇f‖² is at most {gap / (steps * progress):.4g} / K. It is {start:.4g} at the "
+        f"start: the bound begins to say something after {useful.epochs:.0f} epochs ({useful.passes:.0f} passes)."
     )
     return text if start > 0.0 else "the starting point is stationary already."
 

@@ -63,12 +63,7 @@ class Lyapunov:
 
 
 def lyapunov(
-    alpha: float,
-    batch_size: int,
-    inner_steps: int,
-    smoothness: float,
-    hessian_bound: float,
-    coupling: float,
+    alpha: float, batch_size: int, inner_steps: int, smoothness: float, hessian_bound: float, coupling: float
 ) -> Lyapunov:
     """The weights λ_s and decreases Λ_s of the proof.
 
@@ -236,18 +231,8 @@ def theorem_settings(
     else:
         allowed = n ** (1.5 * gamma) / (mu0 * (b + mu0 * L**2 * b / (2.0 * M)))
     steps = max(1, math.floor(allowed))
-    return Settings(
-        alpha,
-        b,
-        steps,
-        n,
-        L,
-        float(hessian_bound),
-        mu0,
-        b / power,
-        gamma,
-        lyapunov(alpha, b, steps, L, hessian_bound, z),
-    )
+    proof = lyapunov(alpha, b, steps, L, hessian_bound, z)
+    return Settings(alpha, b, steps, n, L, float(hessian_bound), mu0, b / power, gamma, proof)
 
 
 def gradient_bound(gap: float, epochs: int, inner_steps: int, progress: float) -> float:

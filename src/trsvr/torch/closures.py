@@ -103,10 +103,7 @@ class Surroundings:
     """
 
     def __init__(
-        self,
-        device: torch.device,
-        generators: Sequence[torch.Generator] = (),
-        model: torch.nn.Module | None = None,
+        self, device: torch.device, generators: Sequence[torch.Generator] = (), model: torch.nn.Module | None = None
     ) -> None:
         self._device = device
         self._model = model

@@ -208,11 +208,7 @@ class TRSVR(Optimizer):
     # ------------------------------------------------------------------------------------------ the reference point
 
     def set_reference(
-        self,
-        loss_on_batch: Callable[[Any], Any],
-        loader: Iterable[Any],
-        *,
-        size: Callable[[Any], float] | None = None,
+        self, loss_on_batch: Callable[[Any], Any], loader: Iterable[Any], *, size: Callable[[Any], float] | None = None
     ) -> Tensor:
         """Take the present parameters as the reference point and compute the full gradient there.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -125,37 +126,19 @@ class Evaluated(NamedTuple):
     weight: float  # of all processes
 
 
+@dataclass(frozen=True)
 class Batch:
     """The mean loss of a batch as a function of the parameters.
 
     A large batch comes in pieces, one closure each, whose graphs are never held at the same time: a product then
     evaluates every piece again. The graph of a single piece is kept.
-
-    Parameters
-    ----------
-    flat : Flat
-        The parameters.
-    closures, weights : sequence
-        The pieces and how many samples each has.
-    processes : Processes
-        Over which losses, gradients and products are averaged.
-    surroundings : Surroundings
-        Generators and buffers as every evaluation is to find them.
     """
 
-    def __init__(
-        self,
-        flat: Flat,
-        closures: Sequence[Closure],
-        weights: Sequence[float],
-        processes: Processes,
-        surroundings: Surroundings,
-    ) -> None:
-        self.flat = flat
-        self.closures = list(closures)
-        self.weights = list(weights)
-        self.processes = processes
-        self.surroundings = surroundings
+    flat: Flat  # the parameters
+    closures: Sequence[Closure]  # the pieces
+    weights: Sequence[float]  # how many samples each has
+    processes: Processes  # over which losses, gradients and products are averaged
+    surroundings: Surroundings  # generators and buffers as every evaluation is to find them
 
     def call(self, closure: Closure) -> Returned:
         """One piece at the present parameters."""
@@ -185,10 +168,10 @@ class Batch:
             weight = self.weights[0]
             evaluated = self._sum(weight * returned.loss.detach().double(), weight * gradient)
 
-            def kept(v: Tensor) -> Tensor:
+            def of_one_graph(v: Tensor) -> Tensor:
                 return self.processes.sum(weight * local(v))[0] / evaluated.weight
 
-            return evaluated, kept
+            return evaluated, of_one_graph
         evaluated = self.gradient()
         if hessian == "identity":
             return evaluated, torch.clone

@@ -39,16 +39,12 @@ _MOST_NUMBERS = 2**22
 
 
 class Shape(NamedTuple):
-    """How a full pass is cut, and which way its margins go; ``benchmarks/gpu/higgs.py --tune`` times them."""
+    """How a full pass is cut; ``benchmarks/gpu/higgs.py --tune`` times them."""
 
     rows: int  # of a tile
     warps: int
     stages: int  # of the pipeline
     programs: int  # for each multiprocessor
-    spread: int = 0  # see `kernels.full_pass`, for this and the following
-    multiplied: bool = True
-    ahead: bool = False
-    fold: bool = True
 
 
 def fuse(sums: Sums) -> Sums:
@@ -306,7 +302,6 @@ class FusedSums(SteppingSums):
         self.shape = shape
         self._full_programs = shape.programs * _multiprocessors(self.device)
         self._programs = _PROGRAMS * _multiprocessors(self.device)
-        self._scratch = self.room(self._full_programs, 2, shape.rows)
         self._evaluation: Captured | None = None
         self._matrices: dict[tuple[bool, tuple[int, int] | None], Captured] = {}
         self._loops = {}
@@ -320,8 +315,7 @@ class FusedSums(SteppingSums):
         """How a kernel is to be launched, in the usual shape or another one."""
         rows, warps, stages = (shape or self.shape)[:3]
         sweep = max(1, warps * 32 * self._together // self.D)
-        fold = min(sweep, rows) if self.shape.fold else rows
-        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": fold, **self._rounding}
+        return {"R": rows, "num_warps": warps, "STAGES": stages, "FOLD": min(sweep, rows), **self._rounding}
 
     def _add_up(self, parts: Tensor, out: Tensor) -> Tensor:
         count, width = parts.shape[0], parts[0].numel()
@@ -329,10 +323,10 @@ class FusedSums(SteppingSums):
         return out
 
     def _full(self, x: Tensor, parts: Tensor, out: Tensor, raised: bool) -> None:
-        multiplied = self.shape.multiplied and isinstance(self.loss, Logistic) and self.weights is None
+        multiplied = isinstance(self.loss, Logistic) and self.weights is None
         kernels.full_pass[(self._full_programs,)](
-            *self._data, x, self._scratch, parts, self.n_rows, self._delta, **self._common, RAISED=raised,
-            **self.tuned(), SPREAD=self.shape.spread, MULTIPLIED=multiplied, AHEAD=self.shape.ahead, CHUNK=_CHUNK,
+            *self._data, x, parts, self.n_rows, self._delta, **self._common, RAISED=raised,
+            **self.tuned(), MULTIPLIED=multiplied, CHUNK=_CHUNK,
         )  # fmt: skip
         self._add_up(parts, out)
 
@@ -344,8 +338,7 @@ class FusedSums(SteppingSums):
 
     def value_and_gradient(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Σ losses and Σ their gradients."""
-        out = self._full_sums(x)
-        return out[self.D], out[: self.n_parameters]
+        return self.evaluate_tensors(x)[:2]
 
     def evaluate_tensors(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Σ losses, Σ gradients, Σ curvatures, left on the device."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trsvr.torch.linear.kernels import _folded, _label, _terms, _tile, _weight
+from trsvr.torch.linear.kernels import _change, _folded, _tile, _wide_tile
 
 
 @triton.jit
@@ -52,15 +52,6 @@ def _rows_at(place, half, key, step, count, shift, n):
     """Rows at such places of one half of the step's batch: the runs begin anywhere and wrap around."""
     run = (place >> shift) + half * (count // 2)
     return (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
-
-
-@triton.jit
-def _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS: tl.constexpr, WEIGHTED: tl.constexpr):
-    """Change of the rows' slopes between two margins."""
-    y = _label(Y, rows, valid)
-    _, old, _ = _terms(before, y, delta, LOSS)
-    _, new, _ = _terms(after, y, delta, LOSS)
-    return _weight(WEIGHTS, rows, valid, WEIGHTED) * (new - old)
 
 
 @triton.jit
@@ -187,12 +178,6 @@ def wide_changes(
         tl.debug_barrier()
     if INTERCEPT:
         tl.store(own + p, tl.sum(total, 0))
-
-
-@triton.jit
-def _wide_tile(X, rows, valid, cols, p):
-    places = rows.to(tl.int64)[:, None] * p + cols[None, :]
-    return tl.load(X + places, mask=valid[:, None] & (cols[None, :] < p), other=0.0).to(tl.float64)
 
 
 @triton.jit(do_not_specialize=["n", "step", "p", "d"])

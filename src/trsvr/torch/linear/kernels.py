@@ -60,24 +60,6 @@ def _split_terms(z, y):
 
 
 @triton.jit
-def _apart(z, SCRATCH, turn, R: tl.constexpr, SPREAD: tl.constexpr):
-    """The same margins, each in one thread.
-
-    A sum over a row's columns ends in every thread that holds a part of the row; what is computed from it would be
-    computed by all of them. Either way helps only if there are at least as many rows as threads.
-    """
-    if SPREAD == 1:
-        # Two places take turns, so one barrier is enough.
-        here = SCRATCH + (tl.program_id(0) * 2 + turn) * R + tl.arange(0, R)
-        tl.store(here, z)
-        tl.debug_barrier()
-        z = tl.load(here)
-    elif SPREAD == 2:
-        z = tl.gather(z, tl.arange(0, R), 0)
-    return z
-
-
-@triton.jit
 def _raise(z, slope, curvature, RAISED: tl.constexpr):
     if RAISED:
         curvature = tl.maximum(curvature, tl.abs(slope) / tl.maximum(tl.abs(z), 1.0))
@@ -87,21 +69,16 @@ def _raise(z, slope, curvature, RAISED: tl.constexpr):
 @triton.jit
 def _tile(X, rows, valid, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
     """Rows as a tile of float64, with the column of ones."""
-    return _widened(_stored(X, rows, valid, cols, P), cols, P, INTERCEPT)
-
-
-@triton.jit
-def _stored(X, rows, valid, cols, P: tl.constexpr):
-    places = rows.to(tl.int64)[:, None] * P + cols[None, :]
-    return tl.load(X + places, mask=valid[:, None] & (cols[None, :] < P), other=0.0)
-
-
-@triton.jit
-def _widened(x, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
-    x = x.to(tl.float64)
+    x = _wide_tile(X, rows, valid, cols, P)
     if INTERCEPT:
         x = tl.where(cols[None, :] == P, 1.0, x)
     return x
+
+
+@triton.jit
+def _wide_tile(X, rows, valid, cols, p):
+    places = rows.to(tl.int64)[:, None] * p + cols[None, :]
+    return tl.load(X + places, mask=valid[:, None] & (cols[None, :] < p), other=0.0).to(tl.float64)
 
 
 @triton.jit
@@ -119,6 +96,15 @@ def _weight(WEIGHTS, rows, valid, WEIGHTED: tl.constexpr):
 
 
 @triton.jit
+def _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS: tl.constexpr, WEIGHTED: tl.constexpr):
+    """Change of the rows' slopes between two margins."""
+    y = _label(Y, rows, valid)
+    _, old, _ = _terms(before, y, delta, LOSS)
+    _, new, _ = _terms(after, y, delta, LOSS)
+    return _weight(WEIGHTS, rows, valid, WEIGHTED) * (new - old)
+
+
+@triton.jit
 def _folded(x, R: tl.constexpr, FOLD: tl.constexpr, D: tl.constexpr):
     """Sums of the rows that are FOLD apart.
 
@@ -132,16 +118,12 @@ def _folded(x, R: tl.constexpr, FOLD: tl.constexpr, D: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def full_pass(
-    X, Y, WEIGHTS, AT, SCRATCH, OUT, n, DELTA,
+    X, Y, WEIGHTS, AT, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, SPREAD: tl.constexpr,
-    MULTIPLIED: tl.constexpr, AHEAD: tl.constexpr, CHUNK: tl.constexpr, FOLD: tl.constexpr,
+    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, MULTIPLIED: tl.constexpr,
+    CHUNK: tl.constexpr, FOLD: tl.constexpr,
 ):  # fmt: skip
-    """Value, gradient and curvature.
-
-    SPREAD: see `_apart`. MULTIPLIED: one logarithm for CHUNK rows. AHEAD: the next tile is read before it is due.
-    FOLD: see `_folded`.
-    """
+    """Value, gradient and curvature. MULTIPLIED: one logarithm for CHUNK rows. FOLD: see `_folded`."""
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     tiles = tl.cdiv(n, R)
@@ -151,24 +133,14 @@ def full_pass(
     gradient = tl.zeros([FOLD, D], tl.float64)
     values = tl.zeros([R], tl.float64)
     curvatures = tl.zeros([R], tl.float64)
-    turn = 0
-    if AHEAD:
-        rows = program * R + tl.arange(0, R)
-        following = _stored(X, rows, rows < n, cols, P)
     for begin in range(program, tiles, CHUNK * programs):
         factors = tl.full([R], 1.0, tl.float64)
         for tile in tl.range(begin, tl.minimum(begin + CHUNK * programs, tiles), programs, num_stages=STAGES):
             rows = tile * R + tl.arange(0, R)
             valid = rows < n
-            if AHEAD:
-                x = _widened(following, cols, P, INTERCEPT)
-                later = rows + programs * R
-                following = _stored(X, later, later < n, cols, P)
-            else:
-                x = _tile(X, rows, valid, cols, P, INTERCEPT)
+            x = _tile(X, rows, valid, cols, P, INTERCEPT)
             y = _label(Y, rows, valid)
-            z = _apart(tl.sum(x * w[None, :], 1), SCRATCH, turn, R, SPREAD)
-            turn = 1 - turn
+            z = tl.sum(x * w[None, :], 1)
             weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
             if MULTIPLIED:
                 value, slope, curvature, factor = _split_terms(z, y)
@@ -269,10 +241,9 @@ def change_pass(
         run = (place >> shift) + half * (count // 2)
         rows = (tl.load(STARTS + run, mask=valid, other=0).to(tl.int32) + (place & ((1 << shift) - 1))) % n
         x = _tile(X, rows, valid, cols, P, INTERCEPT)
-        y = _label(Y, rows, valid)
-        _, before, _ = _terms(tl.sum(x * w[None, :], 1), y, delta, LOSS)
-        _, after, _ = _terms(tl.sum(x * v[None, :], 1), y, delta, LOSS)
-        change = _weight(WEIGHTS, rows, valid, WEIGHTED) * (after - before)
+        before = tl.sum(x * w[None, :], 1)
+        after = tl.sum(x * v[None, :], 1)
+        change = _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS, WEIGHTED)
         total += _folded(x * change[:, None], R, FOLD, D)
     tl.store(OUT + program * D + cols, tl.sum(total, 0))
 
@@ -300,8 +271,7 @@ def dense_products(X, W, OUT, n, p, K, R: tl.constexpr, C: tl.constexpr):
     total = tl.zeros([R], tl.float64)
     for begin in range(0, p, C):
         cols = begin + tl.arange(0, C)
-        places = rows.to(tl.int64)[:, None] * p + cols[None, :]
-        x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < p), other=0.0).to(tl.float64)
+        x = _wide_tile(X, rows, valid, cols, p)
         w = tl.load(W + cols * K + k, mask=cols < p, other=0.0)
         total += tl.sum(x * w[None, :], 1)
     tl.store(OUT + rows.to(tl.int64) * K + k, total, mask=valid)
@@ -316,8 +286,7 @@ def dense_transposed(X, S, OUT, n, p, K, SQUARED: tl.constexpr, R: tl.constexpr,
     for tile in range(tl.program_id(0), tl.cdiv(n, R), tl.num_programs(0)):
         rows = tile * R + tl.arange(0, R)
         valid = rows < n
-        places = rows.to(tl.int64)[:, None] * p + cols[None, :]
-        x = tl.load(X + places, mask=valid[:, None] & (cols[None, :] < p), other=0.0).to(tl.float64)
+        x = _wide_tile(X, rows, valid, cols, p)
         s = tl.load(S + rows.to(tl.int64) * K + k, mask=valid, other=0.0)
         total += (x * x if SQUARED else x) * s[:, None]
     tl.store(OUT + (tl.program_id(0).to(tl.int64) * p + cols) * K + k, tl.sum(total, 0), mask=cols < p)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trsvr import _check
-from trsvr._arrays import Indices, Vector
-from trsvr.problems.base import Problem
+from trsvr._arrays import Indices, Matrix, Vector
+from trsvr.problems.base import LinearProblem
 from trsvr.problems.linear import LinearModel as CompiledModel
 from trsvr.problems.linear import _labels, _weights
 from trsvr.problems.losses import Logistic, Softmax, labels_of
@@ -30,7 +30,7 @@ _log = logging.getLogger("trsvr")
 _FLOATS = (torch.float32, torch.float64)
 
 
-class LinearModel(Problem):
+class LinearModel(LinearProblem):
     """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w), with X on a device.
 
     The parameters are those of `trsvr.problems.LinearModel`, and so are the values, to rounding; x and every result
@@ -139,12 +139,6 @@ class LinearModel(Problem):
         """The vector as a float64 tensor on the problem's device."""
         return torch.from_numpy(np.array(x, dtype=np.float64)).to(self.device)
 
-    def _point(self, name: str, x: Any) -> Vector:
-        point = np.ascontiguousarray(x, dtype=np.float64)
-        if point.shape != (self.n_parameters,):
-            raise ValueError(f"{name} must have shape ({self.n_parameters},), got {point.shape}")
-        return point
-
     def _mean(self, total: Tensor, count: int) -> Vector:
         return total.cpu().numpy() / count
 
@@ -198,26 +192,13 @@ class LinearModel(Problem):
 
     # ---------------------------------------------------------------------------------------------- conveniences
 
+    def _times(self, W: Matrix) -> Matrix:
+        rows = self.sums.rows
+        return rows.products(torch.from_numpy(W.copy()).to(rows.device)).cpu().numpy()
+
     def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
         """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
-        W = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
-        p = self.n_features
-        if X is None:
-            margins = self.sums.rows.products(torch.from_numpy(W[:p].copy()).to(self.sums.rows.device)).cpu().numpy()
-        else:
-            matrix = _on_host(X) if isinstance(X, Tensor) else X
-            margins = np.asarray(matrix @ W[:p])
-        if self.intercept:
-            margins = margins + W[-1]
-        return margins if self.n_outputs > 1 else margins[:, 0]
-
-    def predict(self, x: Vector, X: Any = None) -> NDArray[Any]:
-        """Labels (in the user's own terms) or, for regression, numbers, at the weights x."""
-        margins = self.decision(x, X)
-        if self.classes is None:
-            return margins
-        places = margins.argmax(axis=1) if self.n_outputs > 1 else (margins > 0).astype(int)
-        return self.classes[places]
+        return super().decision(x, _on_host(X))
 
     def __repr__(self) -> str:
         kind = "CSR" if isinstance(self.sums.rows, SparseRows) else "dense"

@@ -28,13 +28,7 @@ _Tensors = tuple[Tensor, Tensor, Tensor | None]
 
 
 class StreamedSums(Sums):
-    """Sums over rows that lie in host memory, made on a device.
-
-    Attributes
-    ----------
-    resident : Sums or None
-        Those over the rows that stay on the device.
-    """
+    """Sums over rows that lie in host memory, made on a device."""
 
     def __init__(self, host: Sums, device: torch.device, block: int, fused: bool, memory: int) -> None:
         super().__init__(host.rows, host.labels, host.weights, host.loss, host.intercept, host.outputs)
@@ -172,10 +166,10 @@ class StreamedSums(Sums):
         value, gradient = self._sum(lambda block: block.value_and_gradient(x))
         return value, gradient
 
-    def evaluate(self, x: Tensor) -> tuple[float, Tensor, float]:
+    def evaluate_tensors(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Σ losses, Σ gradients, Σ curvatures: one reading of X."""
         value, gradient, curvature = self._sum(lambda block: block.evaluate_tensors(x))
-        return float(value), gradient, float(curvature)
+        return value, gradient, curvature
 
     def evaluate_host(self, x: Vector) -> tuple[float, Vector, float]:
         """The same from and to the host."""
@@ -212,10 +206,6 @@ class StreamedSums(Sums):
         assert isinstance(part.rows, DenseRows)
         sources = (part.rows.values, part.labels, part.weights)
         return self._over(tuple(None if t is None else t.to(self.device) for t in sources))  # type: ignore[arg-type]
-
-    def batch_gradient(self, x: Tensor, indices: Tensor) -> Tensor:
-        """Σ over these rows of the losses' gradients."""
-        return self.take(indices).value_and_gradient(x)[1]
 
     def change(self, at: Tensor, x: Tensor, runs: Runs) -> Tensor:
         """Σ over the runs of the gradients' changes from ``at`` to x."""

@@ -42,33 +42,14 @@ class Runs:
 class Sums:
     """Sums of losses, slopes and curvatures over rows.
 
-    Parameters
-    ----------
-    rows
-        X.
-    labels : tensor
-        One for each row, in whatever number type holds them exactly.
-    weights : tensor or None
-        Weight of each row; None is one for all.
-    loss
-        One of `trsvr.torch.linear.formulas.KNOWN`.
-    intercept : bool
-        Whether x ends with it.
-    outputs : int
-        The number K; x is the flattened (p + intercept) × K matrix.
-
-    Attributes
-    ----------
-    walks : bool
-        Whether it has `inner_steps`.
-    draws_itself : bool
-        Whether `matrix_host` is handed a key, from which it draws its rows.
-    resident : Sums or None
-        Of streamed rows, those that stay on the device.
+    The labels, one for each row, are of whatever number type holds them exactly; without weights every row has weight
+    one; the loss is one of `trsvr.torch.linear.formulas.KNOWN`; x is the flattened (p + intercept) × K matrix, with K
+    ``outputs``.
     """
 
-    walks = draws_itself = False
-    resident: Sums | None = None
+    walks = False  # whether it has `inner_steps`
+    draws_itself = False  # whether `matrix_host` is handed a key, from which it draws its rows
+    resident: Sums | None = None  # of streamed rows, those that stay on the device
 
     def __init__(
         self, rows: Rows, labels: Tensor, weights: Tensor | None, loss: Any, intercept: bool, outputs: int
