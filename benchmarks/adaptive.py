@@ -1,7 +1,7 @@
 """The mode with nothing to choose: how sure, and what each of its rules is worth.
 
     python benchmarks/adaptive.py sure  [--sets mushrooms,phishing] [--seeds 5]      every case must reach its minimiser
-    python benchmarks/adaptive.py ablation [--sets …]                                each rule switched off in turn
+    python benchmarks/adaptive.py ablation --seeds 3 --docs docs/adaptive.md         each rule switched off in turn
 
 Data sets are those of `trsvr.datasets`; set TRSVR_DATA_DIR. How fast it is beside other solvers: `make bench`.
 """
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import math
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,33 +35,41 @@ def load(name: str, preprocess: str = "default") -> tuple[Any, np.ndarray]:
 # ---------------------------------------------------------------------------------------------------------------- sure
 
 
-def sure(sets: list[str], seeds: int) -> None:
-    failures = cases = 0
+def sure(sets: list[str], seeds: int, jobs: int) -> None:
+    scalings = {
+        name: ("none",) if name in ("synthetic", "rcv1") else ("none", "standardize", "minmax") for name in sets
+    }
+    tasks = [
+        (name, preprocess, l2, objective, seeds)
+        for name in reversed(sets)
+        for preprocess in scalings[name]
+        for l2 in (1e-4, 1e-6, 1e-8)
+        for objective in ("logistic", "double well", "nonconvex")
+    ]
     print("| set | preprocessing | λ | objective | epochs | rejected | passes | seconds | gap over limit or |g| |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for name in sets:
-        for preprocess in ("none",) if name in ("synthetic", "rcv1") else ("none", "standardize", "minmax"):
-            X, y = load(name, preprocess)
-            for l2 in (1e-4, 1e-6, 1e-8):
-                for objective in ("logistic", "double well", "nonconvex"):
-                    gamma = 10 * l2 * X.shape[1] if objective == "nonconvex" else l2
-                    problem = (
-                        logistic(X, y, l2=l2)
-                        if objective == "logistic"
-                        else double_well_logistic(X, y, l2=l2, gamma=gamma)
-                    )
-                    runs = [trsvr.minimize(problem, seed=seed, max_epochs=500) for seed in range(seeds)]
-                    good, worst = judge(problem, runs, objective == "nonconvex")
-                    failures += not good
-                    cases += 1
-                    middle = runs[len(runs) // 2]
-                    print(
-                        f"| {name} | {preprocess} | {l2:.0e} | {objective} | {middle.epochs} | "
-                        f"{int(middle.trace['rejected'].sum())} | {middle.passes:.0f} | {middle.seconds:.3f} | "
-                        f"{worst:.1e}{'' if good else ' **missed**'} |",
-                        flush=True,
-                    )
-    print(f"\n{cases} cases, {seeds} seeds each, {failures} missed")
+    missed = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for line in pool.map(certain, tasks):
+            missed += "missed" in line
+            print(line, flush=True)
+    print(f"\n{len(tasks)} cases, {seeds} seeds each, {missed} missed")
+
+
+def certain(task: tuple[str, str, float, str, int]) -> str:
+    """A line of the table: whether every seed came to its minimiser."""
+    name, preprocess, l2, objective, seeds = task
+    X, y = load(name, preprocess)
+    gamma = 10 * l2 * X.shape[1] if objective == "nonconvex" else l2
+    problem = logistic(X, y, l2=l2) if objective == "logistic" else double_well_logistic(X, y, l2=l2, gamma=gamma)
+    runs = [trsvr.minimize(problem, seed=seed, max_epochs=500) for seed in range(seeds)]
+    good, worst = judge(problem, runs, objective == "nonconvex")
+    middle = runs[len(runs) // 2]
+    return (
+        f"| {name} | {preprocess} | {l2:.0e} | {objective} | {middle.epochs} | "
+        f"{int(middle.trace['rejected'].sum())} | {middle.passes:.0f} | {middle.seconds:.3f} | "
+        f"{worst:.1e}{'' if good else ' **missed**'} |"
+    )
 
 
 def judge(problem: Any, runs: list[trsvr.Result], nonconvex: bool) -> tuple[bool, float]:
@@ -113,35 +123,57 @@ OFF: dict[str, dict[str, Any]] = {
 NORMS = ("diagonal", "identity")
 
 
-def ablation(sets: list[str], l2: float, seeds: int) -> None:
+def cell(task: tuple[str, str, float, int]) -> str:
     """Passes to the default tolerance, the mean over seeds; they do not depend on the machine."""
-    variants = {name: AdaptiveTRSVR(rules=replace(Rules(), **changes)) for name, changes in OFF.items()}
-    variants |= {f"norm {norm}": AdaptiveTRSVR(norm=norm) for norm in NORMS}
-    print("| set | " + " | ".join(variants) + " |")
-    print("|---|" + "---:|" * len(variants))
-    for name in sets:
-        X, y = load(name)
-        problem = logistic(X, y, l2=l2)
-        cells = []
-        for solver in variants.values():
-            runs = [trsvr.minimize(problem, solver, seed=seed, max_passes=3000) for seed in range(seeds)]
-            passes = f"{np.mean([run.passes for run in runs]):.0f}"
-            cells.append(passes if all(run.success for run in runs) else f"> {passes}")
-        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    variant, name, l2, seeds = task
+    problem = logistic(*load(name), l2=l2)
+    if variant in OFF:
+        solver = AdaptiveTRSVR(rules=replace(Rules(), **OFF[variant]))
+    else:
+        solver = AdaptiveTRSVR(norm=variant.removeprefix("norm "))
+    runs = [trsvr.minimize(problem, solver, seed=seed, max_passes=3000) for seed in range(seeds)]
+    passes = f"{np.mean([run.passes for run in runs]):.0f}"
+    return passes if all(run.success for run in runs) else f"> {passes}"
+
+
+def ablation(sets: list[str], l2: float, seeds: int, jobs: int) -> str:
+    """Each rule switched off in turn: a table of passes."""
+    variants = [*OFF, *(f"norm {norm}" for norm in NORMS)]
+    tasks = [(variant, name, l2, seeds) for name in sets for variant in variants]
+    with ProcessPoolExecutor(jobs) as pool:
+        cells = dict(zip(tasks, pool.map(cell, tasks), strict=True))
+    lines = [f"| λ = {l2:g} | " + " | ".join(sets) + " |", "|---|" + "---:|" * len(sets)]
+    lines += [
+        f"| {variant} | " + " | ".join(cells[variant, name, l2, seeds] for name in sets) + " |" for variant in variants
+    ]
+    return "\n".join(lines)
+
+
+def write_between(page: Path, mark: str, text: str) -> None:
+    """Put a table into a page, between two comments."""
+    begin, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin)
+    page.write_text(before + begin + text + end + rest.split(end, 1)[1], encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("sure", "ablation"))
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--l2", type=float, default=1e-4)
+    parser.add_argument("--l2", type=float, nargs="+", default=[1e-4, 1e-6])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--docs", type=Path, help="page that the ablation's tables are written into")
     arguments = parser.parse_args()
     sets = arguments.sets.split(",")
     if arguments.what == "sure":
-        sure(sets, arguments.seeds)
+        sure(sets, arguments.seeds, arguments.jobs)
     else:
-        ablation(sets, arguments.l2, arguments.seeds)
+        for l2 in arguments.l2:
+            table = ablation(sets, l2, arguments.seeds, arguments.jobs)
+            print(table, flush=True)
+            if arguments.docs:
+                write_between(arguments.docs, f"ablation {l2:g}", table)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +56,11 @@ def test_every_rule_is_a_number_of_its_own_and_can_be_replaced():
         RULES.shrink = 0.5
     assert RULES.little == AUTO_DECREASE
     assert AdaptiveTRSVR().rules == RULES
+
+
+def test_every_rule_is_explained_on_the_page():
+    page = (Path(__file__).parents[2] / "docs/adaptive.md").read_text(encoding="utf-8")
+    assert [rule.name for rule in fields(Rules) if f"`{rule.name}`" not in page] == []
 
 
 def test_which_norm_pays():
