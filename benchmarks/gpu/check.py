@@ -101,7 +101,7 @@ def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
         near(b.matrices(x, False, runs), a.matrices(x, False, runs), tolerance, "sampled matrix")
         for found, wanted in zip(b.changes(x, v, runs), a.changes(x, v, runs), strict=True):
             near(found, wanted, tolerance, "changes")
-        if hasattr(b, "matrix_host") and dtype == np.float32:
+        if hasattr(b, "spread") and dtype == np.float32:
             starts = b.spread(21, 99)
             stretch = starts.double() * (21 / n)
             assert torch.equal(stretch.floor().long(), torch.arange(21, device=x.device)), "runs are not spread"
