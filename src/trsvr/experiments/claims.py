@@ -185,13 +185,8 @@ def c4(results: Results) -> Verdict:
             continue
         ours, *rivals = lines
         best = ours.final("gap")
-        parts.append(
-            Part(
-                f"{data}: TRSVR ends at {best:.1e}, wanted {HIGH_PRECISION:g}",
-                best <= HIGH_PRECISION,
-                _ratio(HIGH_PRECISION, best),
-            )
-        )
+        text = f"{data}: TRSVR ends at {best:.1e}, wanted {HIGH_PRECISION:g}"
+        parts.append(Part(text, best <= HIGH_PRECISION, _ratio(HIGH_PRECISION, best)))
         for rival in rivals:
             place = _common_end([ours, rival], "time")
             mine, other = ours.at("gap", "time", place), rival.at("gap", "time", place)
@@ -257,22 +252,14 @@ def c5(results: Results) -> Verdict:
     large = min(height for _, height in regimes["large batch"])
     start = subject.with_roles("paper")[0].at("gradient_norm_sq", "passes", 0.0)
     fall = start / large
-    parts = [
-        first,
-        Part(
-            f"worst of high frequency {worst:.1e}, best of large batch {large:.1e}", worst < large, _ratio(large, worst)
-        ),
-        Part(
-            f"large batches stall: the best of them fell by a factor {fall:.2g} from {start:.1e} (a stall is below "
-            f"{FACTOR:g})",
-            fall < FACTOR,
-            FACTOR / fall,
-        ),
-    ]
-    end = max(line.final("gap") for line in subject.with_roles("paper"))
-    least = min(line.final("gap") for line in subject.with_roles("paper"))
-    finding += f"; after all epochs the gaps are between {least:.1e} and {end:.1e}, so no pair came near the minimum."
-    return _verdict("C5", says, parts, finding)
+    text = f"worst of high frequency {worst:.1e}, best of large batch {large:.1e}"
+    ahead = Part(text, worst < large, _ratio(large, worst))
+    text = f"large batches stall: the best of them fell by a factor {fall:.2g} from {start:.1e}"
+    stalls = Part(f"{text} (a stall is below {FACTOR:g})", fall < FACTOR, FACTOR / fall)
+    gaps = [line.final("gap") for line in subject.with_roles("paper")]
+    spread = f"between {min(gaps):.1e} and {max(gaps):.1e}"
+    finding += f"; after all epochs the gaps are {spread}, so no pair came near the minimum."
+    return _verdict("C5", says, [first, ahead, stalls], finding)
 
 
 def c6(results: Results) -> Verdict:

@@ -24,11 +24,11 @@ AXES = {
     "time": "seconds",
 }
 HEIGHTS = {"gap": "gap f − f*", "gradient_norm_sq": "squared gradient norm"}
-_NEEDED = (
+_COLUMNS = (
     *("epoch", "passes", "time", "objective_value", "gradient_norm_sq", "boundary_fraction", "cg_iterations"),
     *("gradient_evaluations", "hessian_products", "batch_size", "curvature_rows", "negative_curvature"),
-    *("basin_value", "status", "wall_time"),
 )
+_OF_THE_RUN = ("status", "basin_value", "wall_time")
 
 
 @dataclass(frozen=True)
@@ -275,15 +275,10 @@ def _loader(folder: Path) -> Callable[[str, int, int], Run | None]:
         path = folder / f"{identity}.parquet"
         if not path.exists():
             return None
-        table = pq.read_table(path, columns=list(_NEEDED))
-        columns = {
-            name: np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
-            for name in _NEEDED
-            if name not in ("status", "wall_time", "basin_value")
-        }
+        table = pq.read_table(path, columns=[*_COLUMNS, *_OF_THE_RUN])
+        columns = {name: np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64) for name in _COLUMNS}
         columns["passes_without"] = without_products(columns, n_samples)
-        last = {name: table[name][-1].as_py() for name in ("status", "basin_value", "wall_time")}
-        return Run(seed, columns, last["status"], last["basin_value"], last["wall_time"])
+        return Run(seed, columns, *(table[name][-1].as_py() for name in _OF_THE_RUN))
 
     return load
 
