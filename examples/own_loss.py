@@ -9,7 +9,6 @@ same function, written down a second time in NumPy, and must find the same coeff
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -28,15 +27,15 @@ class Poisson(NamedTuple):
 
     def value(self, margin: float, label: float) -> float:
         """Loss."""
-        return math.exp(margin) - label * margin
+        return np.exp(margin) - label * margin
 
     def slope(self, margin: float, label: float) -> float:
         """Derivative in the margin."""
-        return math.exp(margin) - label
+        return np.exp(margin) - label
 
     def curvature(self, margin: float, label: float) -> float:
         """Second derivative."""
-        return math.exp(margin)
+        return np.exp(margin)
 
 
 def with_scipy(X: np.ndarray, y: np.ndarray) -> np.ndarray:

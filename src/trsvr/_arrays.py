@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Numbers = Any  # a number where code is compiled, plain an array as well
 
 # The step of a finite difference of gradients, relative: the root of machine epsilon.
 ROOT_EPSILON = 2.0**-26

@@ -125,13 +125,17 @@ def _left_in_container() -> int | None:
         return None
 
 
+# Bytes that are not worth asking the system for.
+_SURELY_THERE = 2**24
+
+
 class TooLarge(ValueError, MemoryError):
     """Something that would not fit into memory; nothing has been allocated."""
 
 
 def fits_in_memory(size: int, what: str, instead: str) -> None:
     """Refuse, before anything is allocated, what would not fit."""
-    if size > 0.8 * free_memory():
+    if size > _SURELY_THERE and size > 0.8 * free_memory():
         raise TooLarge(
             f"{what} would need {size / 2**30:.1f} GiB, and {free_memory() / 2**30:.1f} GiB are available; {instead}"
         )

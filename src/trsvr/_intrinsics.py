@@ -1,10 +1,10 @@
-"""Machine instructions that Python has no word for, and the exponential made of them."""
+"""What formulas and kernels say in two ways: NumPy's for arrays, machine instructions for a number when compiled."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -118,13 +118,13 @@ def _two_to_the(typing_context: Any, exponent: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-def exp_minus(t: float) -> float:
-    """exp(−t) for t ≥ 0, at least exp(−708).
+def exp_minus(t: Any) -> Any:
+    """exp(−t) for t ≥ 0, a number or an array, at least exp(−708).
 
     Compiled, it is plain arithmetic without branches, so that a loop over rows runs in vector registers: six times as
     fast as the library's exp, and wrong in the last bit at most. NaN stays NaN.
     """
-    return math.exp(-t if not t > _SMALLEST else -_SMALLEST)
+    return np.exp(-np.minimum(t, _SMALLEST))
 
 
 @overload(exp_minus, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
@@ -152,3 +152,42 @@ def _compiled_exp_minus(t: Any) -> Any:
         return p * _two_to_the(_bits(shifted))
 
     return exponential
+
+
+# ------------------------------------------------------------------------------------- formulas, of numbers or arrays
+
+
+@overload(np.where, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_where(condition: Any, x: Any, y: Any) -> Any:
+    """Of three numbers: Numba's own makes an array of them, and nothing can be allocated in compiled code."""
+    numbers = types.Number | types.Boolean
+    if isinstance(condition, numbers) and isinstance(x, numbers) and isinstance(y, numbers):
+        return lambda condition, x, y: x if condition else y
+    return None
+
+
+def _place(label: Any) -> Any:
+    return (label.astype(np.intp), np.arange(label.size)) if np.ndim(label) else int(label)
+
+
+def entry_of(label: Any, table: Any) -> Any:
+    """The label's entry of a vector; of a matrix, in every column the entry of its label."""
+    return table[_place(label)]
+
+
+@overload(entry_of, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_entry_of(label: Any, table: Any) -> Any:
+    return lambda label, table: table[int(label)]
+
+
+def add_to_entry(label: Any, amount: float, table: Any) -> None:
+    """Add to the same entries."""
+    table[_place(label)] += amount
+
+
+@overload(add_to_entry, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_add_to_entry(label: Any, amount: Any, table: Any) -> Any:
+    def add(label: Any, amount: Any, table: Any) -> None:
+        table[int(label)] += amount
+
+    return add

@@ -319,7 +319,7 @@ def test_an_interrupt_is_not_swallowed(two, monkeypatch):
         raise KeyboardInterrupt
 
     X, y = two
-    monkeypatch.setattr(trsvr.solvers.TRSVR, "epoch", interrupted)
+    monkeypatch.setattr(trsvr.solvers.adaptive.AdaptiveTRSVR, "epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         TRSVRClassifier().fit(X, y)
 

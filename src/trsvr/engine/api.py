@@ -260,7 +260,7 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
     with Stop().listening() as stop, _threads.limit(plan.threads):
         loop = Loop(plan, run, best, source, watchers, stop, keeper, problem.lasts_long)
         try:
-            run.state = stop.compute(prepare, lasts=problem.compiles)
+            run.state = stop.compute(prepare, lasts=not plan.method.begins_at_once(problem))
             run.state.checkpointed, run.state.time_is_up = keeper is not None, source.time_is_up
             if content is not None:
                 with _fitting():

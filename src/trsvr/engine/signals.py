@@ -83,7 +83,9 @@ class Stop:
 
     def compute(self, call: Callable[[], Answer], lasts: bool) -> Answer:
         """The answer of a call that a signal may end; ``lasts`` says that it may be long without a chance to do so."""
-        with self.armed():
-            if lasts and self.installed:
-                return _threads.handed_over(call)
-            return call()
+        before, self._armed = self._armed, True
+        try:
+            self.check()
+            return _threads.handed_over(call) if lasts and self.installed else call()
+        finally:
+            self._armed = before

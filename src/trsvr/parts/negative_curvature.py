@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Vector
+from trsvr._blas import one_blas_thread
 from trsvr._draws import NO_EPOCH
 from trsvr._vectors import dot
 from trsvr.parts.norms import DiagonalNorm
@@ -29,7 +30,8 @@ def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool
     limit = -_FLAT * float(np.abs(penalty).max())
     if dense:
         matrix = view.blocks(view.n_rows, NO_EPOCH)[0][0] + np.diag(penalty)
-        values, vectors = np.linalg.eigh(matrix)
+        with one_blas_thread():
+            values, vectors = np.linalg.eigh(matrix)
         return np.ascontiguousarray(vectors[:, 0]) if values[0] < limit else None
 
     def product(v: Vector) -> Vector:

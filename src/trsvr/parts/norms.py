@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
+from trsvr._blas import LONE_COLUMNS
 from trsvr._compile import kernel
-from trsvr._vectors import dot
+from trsvr._vectors import SHORT, add_scaled, dot
+from trsvr.parts import cholesky
 
 # The smallest eigenvalue that P may have, relative to the largest entry on its diagonal.
 _FLOOR = 1e-13
@@ -57,28 +59,19 @@ class DiagonalNorm:
         return dot(v, v / self.diagonal)
 
 
-@kernel()
 def _two_loops(directions: Matrix, images: Matrix, weights: Vector, inverse: Vector, v: Vector) -> None:
     """Multiply v by the inverse of the quasi-Newton matrix, in place; weights has 1/sᵀy and room for as many more."""
-    pairs, d = directions.shape
+    pairs = directions.shape[0]
     for back in range(pairs):
         k = pairs - 1 - back
-        along = 0.0
-        for j in range(d):
-            along += directions[k, j] * v[j]
-        along *= weights[k]
-        weights[pairs + k] = along
-        for j in range(d):
-            v[j] -= along * images[k, j]
-    for j in range(d):
-        v[j] *= inverse[j]
+        weights[pairs + k] = weights[k] * dot(directions[k], v)
+        add_scaled(-weights[pairs + k], images[k], v)
+    np.multiply(v, inverse, v)
     for k in range(pairs):
-        along = 0.0
-        for j in range(d):
-            along += images[k, j] * v[j]
-        along = weights[pairs + k] - weights[k] * along
-        for j in range(d):
-            v[j] += along * directions[k, j]
+        add_scaled(weights[pairs + k] - weights[k] * dot(images[k], v), directions[k], v)
+
+
+_compiled_two_loops = kernel()(_two_loops)
 
 
 class QuasiNewtonNorm:
@@ -98,7 +91,8 @@ class QuasiNewtonNorm:
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
         solution = v.copy()
-        _two_loops(self._directions, self._images, self._weights, self._inverse, solution)
+        loops = _two_loops if v.size <= SHORT else _compiled_two_loops
+        loops(self._directions, self._images, self._weights, self._inverse, solution)
         return solution
 
     def dual(self, v: Vector) -> float:
@@ -117,10 +111,18 @@ class BlockNorm:
     def __init__(self, losses: NDArray[np.float64], penalty: Vector) -> None:
         outputs = losses.shape[0]
         self._blocks = [DenseNorm(losses[k], np.ascontiguousarray(penalty[k::outputs])) for k in range(outputs)]
+        # Of small blocks the factors' inverses, so that one call solves with all of them.
+        self._roots: NDArray[np.float64] | None = None
+        if losses.shape[1] <= LONE_COLUMNS:
+            self._roots = np.stack([block.inverse_root() for block in self._blocks])
 
+    @np.errstate(all="ignore")
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
         outputs = len(self._blocks)
+        if self._roots is not None:
+            halves = self._roots @ v.reshape(-1, outputs).T[:, :, None]
+            return (self._roots.swapaxes(1, 2) @ halves)[:, :, 0].T.ravel()
         solution = np.empty_like(v)
         for k, block in enumerate(self._blocks):
             solution[k::outputs] = block.solve(np.ascontiguousarray(v[k::outputs]))
@@ -192,21 +194,34 @@ class ShiftNorm:
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
-        if isinstance(self._norm, DiagonalNorm):
+        if isinstance(self._norm, DiagonalNorm) and v.size > SHORT:
             solution = np.empty_like(v)
             _solve_apart(self.diagonal, self._inverse, self._outputs, v, solution)
             return solution
-        free, means = np.empty_like(v), np.empty_like(self._inverse)
-        _take_means(v, self._outputs, free, means)
+        free, means = self._apart(v)
         solution = self._norm.solve(free)
         means *= self._inverse
-        _give_means(means, self._outputs, solution)
+        if v.size <= SHORT:
+            table = solution.reshape(-1, self._outputs)
+            table += (means - table.mean(axis=1))[:, None]
+        else:
+            _give_means(means, self._outputs, solution)
         return solution
+
+    @np.errstate(all="ignore")
+    def _apart(self, v: Vector) -> tuple[Vector, Vector]:
+        """The vector without its means over the outputs, and the means."""
+        if v.size <= SHORT:
+            table = v.reshape(-1, self._outputs)
+            means = table.mean(axis=1)
+            return (table - means[:, None]).ravel(), means
+        free, means = np.empty_like(v), np.empty_like(self._inverse)
+        _take_means(v, self._outputs, free, means)
+        return free, means
 
     def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}, as a sum of squares: rounding would make it negative where v is hardly more than a shift."""
-        free, means = np.empty_like(v), np.empty_like(self._inverse)
-        _take_means(v, self._outputs, free, means)
+        free, means = self._apart(v)
         return self._norm.dual(free) + self._outputs * dot(means, self._inverse * means)
 
 
@@ -217,9 +232,6 @@ class DenseNorm:
     """
 
     def __init__(self, losses: Matrix, penalty: Vector) -> None:
-        from scipy.linalg import lapack  # slow to import, and not everybody needs it
-
-        self._solve = lapack.dpotrs
         self.losses = losses
         self.penalty = penalty
         self.convex = bool((penalty >= 0.0).all())
@@ -233,8 +245,8 @@ class DenseNorm:
         on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         while True:
             on_diagonal[:] = np.diagonal(losses) + shift
-            factor, failed = lapack.dpotrf(matrix, lower=True)
-            if not failed:
+            factor = cholesky.cholesky(matrix)
+            if factor is not None:
                 break
             shift = np.maximum(10.0 * shift, 10.0 * floor)
             self._unchanged = False
@@ -242,23 +254,24 @@ class DenseNorm:
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
-        solution: Vector = self._solve(self._factor, v, lower=True)[0]
-        return solution
+        return cholesky.solve(self._factor, v)
 
     def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}."""
         return dot(v, self.solve(v))
 
+    def inverse_root(self) -> Matrix:
+        """L⁻¹, where P = L Lᵀ."""
+        return cholesky.inverse_root(self._factor)
+
     def plain_inverse(self) -> Matrix | None:
         """P⁻¹ as a matrix, where P is the model's Hessian itself; None where P was changed to be positive."""
-        if not self._unchanged:
-            return None
-        return np.ascontiguousarray(self._solve(self._factor, np.eye(self.penalty.size), lower=True)[0])
+        return cholesky.inverse(self._factor) if self._unchanged else None
 
     def plain_factor(self) -> Matrix | None:
         """The lower Cholesky factor of P, under the same condition."""
-        return np.ascontiguousarray(self._factor) if self._unchanged else None
+        return self._factor if self._unchanged else None
 
     def product(self, v: Vector) -> Vector:
         """H v."""
-        return self.losses @ v + self.penalty * v
+        return cholesky.multiply(self.losses, v) + self.penalty * v

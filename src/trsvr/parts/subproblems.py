@@ -10,7 +10,7 @@ import numpy as np
 
 from trsvr._arrays import Vector
 from trsvr._compile import jitable, kernel, record
-from trsvr._vectors import add_scaled, dot
+from trsvr._vectors import add_scaled, dot, turn
 from trsvr.problems.steps import Exit, NormedStep
 
 _TOLERANCE = int(Exit.TOLERANCE)
@@ -50,12 +50,6 @@ def _advance(
     return rr, zz, zr, zd, rd
 
 
-@kernel(fastmath=True)
-def _turn(beta: float, residual: Vector, direction: Vector) -> None:
-    for j in range(residual.size):
-        direction[j] = beta * direction[j] - residual[j]
-
-
 @record
 class CGWork(NamedTuple):
     """The vectors of a conjugate-gradient run; ``step`` has the answer."""
@@ -86,7 +80,7 @@ class CGWork(NamedTuple):
 
     def turn(self, beta: float) -> None:
         """The next direction: β times the old one minus the residual."""
-        _turn(beta, self.residual, self.direction)
+        turn(beta, self.residual, self.direction)
 
 
 @jitable
@@ -310,7 +304,7 @@ def preconditioned_cg(
         if give_up is not None and give_up():
             return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.ITERATION_LIMIT, iteration)
         beta = rr / rr_before
-        _turn(beta, solved, direction)
+        turn(beta, solved, direction)
         zd = beta * (zd + length * dd)
         dd = rr + beta * beta * dd
     return NormedStep(step, curved, math.sqrt(max(zz, 0.0)), Exit.ITERATION_LIMIT, max_iterations)

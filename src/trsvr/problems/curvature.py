@@ -46,6 +46,20 @@ def _mirror(matrix: Matrix) -> None:
             matrix[j, k] = matrix[k, j]
 
 
+def matrix_bounds(n_rows: int) -> Indices:
+    """Where the rows of a sampled matrix are cut into pieces."""
+    return np.linspace(0, n_rows, min(_PIECES, max(1, n_rows // 64)) + 1).astype(np.int64)
+
+
+def sample_of(rows: int, weights: Vector, norms: Vector) -> Sample:
+    """About so many rows, half of them drawn for their curvature and length; all of them where as many are wanted."""
+    if rows >= weights.size:
+        return Sample(1.0, 0.0)
+    importance = dot(weights, norms)
+    share = 0.5 * rows / weights.size
+    return Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
+
+
 class SampledMatrix:
     """Σ weight_i x_i x_iᵀ / N from some of the rows.
 
@@ -63,15 +77,9 @@ class SampledMatrix:
         """The matrix from about so many rows, half of them drawn for their weight and length; and how many."""
         d = self.d
         if self._passes is None:
-            bounds = np.linspace(0, self.n_rows, min(_PIECES, max(1, self.n_rows // 64)) + 1).astype(np.int64)
-            self._passes = Passes(Runs.of_pieces(bounds), d * d + 4 * d, self.n_rows * d)
+            self._passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), d * d + 4 * d, self.n_rows * d)
         norms = self.problem.squared_rows
-        if rows >= self.n_rows:
-            sample = Sample(1.0, 0.0)
-        else:
-            importance = dot(weights, norms)
-            share = 0.5 * rows / self.n_rows
-            sample = Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
+        sample = sample_of(rows, weights, norms)
         pieces = self._passes.all_rows.pieces
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
         flat = np.empty(d * d)

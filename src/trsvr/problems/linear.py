@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 from trsvr.problems.rows import DenseRows, Rows
+from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
 from trsvr.problems.views import CurvatureView
 
 _NOTHING = np.empty(0)
@@ -50,7 +52,8 @@ class LinearModel(LinearProblem):
     Parameters
     ----------
     X : array, data frame, memory map or sparse matrix of shape (N, p)
-        Rows are samples. Used where it lies, without a copy, if it is C-ordered float64 or float32, or CSR.
+        Rows are samples. Used where it lies, without a copy, if it is C-ordered float64 or float32, or CSR. (Full
+        passes over small data, of at most 2¹⁷ numbers, are made in NumPy on a dense copy.)
     y : array of length N
         For `Logistic` and `SquaredHinge` two labels of any kind, kept as ±1 in sorted order; for `Softmax` any number
         of labels; for `Squared` and `PseudoHuber` numbers. ``classes`` has the labels.
@@ -146,17 +149,25 @@ class LinearModel(LinearProblem):
         else:
             self.kernels = MarginKernels(rows, labels, weights, loss, regularizer, columns, intercept)
         #: numbers that X stores
-        self.n_entries = entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
-        bounds = piece_bounds(rows, n_rows, self.n_parameters, self.n_outputs)
+        self.n_entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+
+    @cached_property
+    def passes(self) -> Passes:
+        """Runs sums over the rows on all allowed threads."""
+        kernels = self.kernels
+        bounds = piece_bounds(kernels.rows, kernels.labels.size, self.n_parameters, self.n_outputs)
         # Room for a block of rows lies behind each vector.
-        length = self.n_parameters + self.kernels.pass_room()
-        self.passes = Passes(Runs.of_pieces(bounds), length, entries * self.n_outputs)
+        length = self.n_parameters + kernels.pass_room()
+        return Passes(Runs.of_pieces(bounds), length, self.n_entries * self.n_outputs)
 
     def _scan(self) -> None:
         """Look at every entry once: refuse NaN and infinity, and keep the squared norms that step sizes need."""
         rows = self.kernels.rows
-        norms = np.empty(self.kernels.labels.size)
-        self.passes.sums(RowNorms(norms), rows, lambda totals, parts: None)
+        if self.is_small:
+            norms = squared_norms(as_matrix(rows, self.n_features))
+        else:
+            norms = np.empty(self.kernels.labels.size)
+            self.passes.sums(RowNorms(norms), rows, lambda totals, parts: None)
         for i in np.flatnonzero(~np.isfinite(norms)):
             bad = first_bad_entry(rows, int(i))
             if bad is not None:
@@ -171,10 +182,23 @@ class LinearModel(LinearProblem):
         #: the mean of the same
         self.mean_squared_row = float(norms.sum() / self.n_samples)
 
+    @cached_property
+    def is_small(self) -> bool:  # type: ignore[override]  # it depends on the size
+        """Whether full passes are NumPy's, so that they need not be compiled."""
+        columns = self.n_features + int(self.intercept)
+        return is_small(self.kernels.labels.size, columns, self.n_outputs, self.loss, self.regularizer)
+
+    @cached_property
+    def small(self) -> SmallModel:
+        """The model in NumPy."""
+        return SmallModel(self)
+
     # ------------------------------------------------------------------------------------- full passes
 
     def warm_up(self, products: bool = False) -> None:
         """Compile (or load) what full passes need, so that a clock started afterwards does not see it."""
+        if self.is_small:
+            return
         kernels, x = self.kernels, np.zeros(self.n_parameters)
         self.passes.warm_up(GradientSum(x, _NOTHING, _NOTHING), kernels)
         compiled_for(type(kernels).add_penalty, kernels)(kernels, x, x.copy())
@@ -190,6 +214,8 @@ class LinearModel(LinearProblem):
         With one output, ``margins`` and ``weights`` (of the length of y) keep what each row's curvature needs.
         """
         x, kernels = self._point("x", x), self.kernels
+        if self.is_small and not margins.size:
+            return self.small.evaluate(x)[:2]
         total, gradient = self.summed(GradientSum(x, margins, weights), 1.0 / self.n_samples)
         penalty = compiled_for(type(kernels).add_penalty, kernels)(kernels, x, gradient)
         return total / self.n_samples + penalty, gradient
@@ -208,6 +234,8 @@ class LinearModel(LinearProblem):
         """Mean of ∇²f_i(x) v over the indices; over all rows, on all allowed threads, for ``indices=None``."""
         x, v = self._point("x", x), self._point("v", v)
         kernels = self.kernels
+        if indices is None and self.is_small:
+            return self.small.hessian_product(x, v)
         if indices is None:
             _, out = self.summed(ProductSum(x, v), 1.0 / self.n_samples)
             compiled_for(type(kernels).add_penalty_product, kernels)(kernels, x, v, out)
@@ -231,8 +259,15 @@ class LinearModel(LinearProblem):
         batch = _check.row_indices(indices, self.n_samples)
         return batch if self._chosen is None else self._chosen[batch]
 
+    @property
+    def chosen_rows(self) -> Indices | None:
+        """The rows that count, where some have weight zero."""
+        return self._chosen
+
     def curvature_view(self) -> CurvatureView:
         """What the adaptive mode looks at."""
+        if self.is_small:
+            return small_view(self.small)
         return MarginView(self) if self.n_outputs == 1 else OutputView(self)
 
     @property
@@ -259,6 +294,9 @@ class LinearModel(LinearProblem):
         other = copy.copy(self)
         other.regularizer = regularizer
         other.kernels = self.kernels._replace(regularizer=regularizer)
+        vars(other).pop("is_small", None), vars(other).pop("small", None)
+        if self.is_small and other.is_small:
+            vars(other)["small"] = self.small.with_regularizer(regularizer)
         return other
 
     def gather(self, indices: Indices) -> LinearModel:

@@ -4,46 +4,49 @@ A loss is a NamedTuple whose fields are its parameters and whose methods are thr
 derivative in z) and ``curvature`` (second). They are compiled into the kernels; a loss of your own is one more such
 class, in any file. All formulas hold for margins of any size: nothing overflows.
 
+Small data are worked off without compiling, all rows at once. So a formula is written with NumPy's functions
+(``np.exp``, ``np.where``, ``np.maximum``): the same text takes a number when compiled and arrays when plain. A loss of
+your own that takes numbers only (``math.exp``, ``if``) is always compiled.
+
 ``labels`` says what y may be: ``"two classes"`` (kept as ±1), ``"classes"`` (kept as 0 … K−1) or ``"numbers"``.
 ``curvature_bound`` is the supremum of the curvature, from which step sizes are derived.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba.extending import overload
 
-from trsvr._arrays import Vector
+from trsvr._arrays import Numbers
 from trsvr._compile import record
-from trsvr._intrinsics import exp_minus
+from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
 
 
 @record
 class Logistic(NamedTuple):
     """log(1 + exp(−y z)), y = ±1."""
 
-    def value(self, margin: float, label: float) -> float:
+    def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Loss."""
         additive, factor = self.split_value(margin, label)
-        return additive + math.log(factor)
+        return additive + np.log(factor)
 
-    def split_value(self, margin: float, label: float) -> tuple[float, float]:
+    def split_value(self, margin: Numbers, label: Numbers) -> tuple[Numbers, Numbers]:
         """(a, c) with loss = a + log(c) and 1 ≤ c ≤ 2, so that one logarithm serves the product of many c."""
         m = margin * label
-        return max(-m, 0.0), 1.0 + exp_minus(abs(m))
+        return np.maximum(-m, 0.0), 1.0 + exp_minus(np.abs(m))
 
-    def slope(self, margin: float, label: float) -> float:
+    def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative, −y σ(−y z)."""
         m = margin * label
-        e = exp_minus(abs(m))
-        numerator = e if m > 0.0 else 1.0
-        return -label * (numerator / (1.0 + e))
+        e = exp_minus(np.abs(m))
+        return -label * (np.where(m > 0.0, e, 1.0) / (1.0 + e))
 
-    def curvature(self, margin: float, label: float) -> float:
+    def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative, σ(z) σ(−z)."""
-        e = exp_minus(abs(margin))
+        e = exp_minus(np.abs(margin))
         return e / ((1.0 + e) * (1.0 + e))
 
 
@@ -51,35 +54,35 @@ class Logistic(NamedTuple):
 class SquaredHinge(NamedTuple):
     """max(0, 1 − y z)², y = ±1; the curvature is the one-sided one at the kink."""
 
-    def value(self, margin: float, label: float) -> float:
+    def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Loss."""
         gap = 1.0 - margin * label
-        return 0.0 if gap <= 0.0 else gap * gap  # a margin that is not a number is not without loss
+        return np.where(gap <= 0.0, 0.0, gap * gap)  # a margin that is not a number is not without loss
 
-    def slope(self, margin: float, label: float) -> float:
+    def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative."""
         gap = 1.0 - margin * label
-        return 0.0 if gap <= 0.0 else -2.0 * label * gap
+        return np.where(gap <= 0.0, 0.0, -2.0 * label * gap)
 
-    def curvature(self, margin: float, label: float) -> float:
+    def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative: 2 inside the margin, 0 outside."""
-        return 2.0 if margin * label < 1.0 else 0.0
+        return np.where(margin * label < 1.0, 2.0, 0.0)
 
 
 @record
 class Squared(NamedTuple):
     """(z − y)² / 2."""
 
-    def value(self, margin: float, label: float) -> float:
+    def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Loss."""
         residual = margin - label
         return 0.5 * residual * residual
 
-    def slope(self, margin: float, label: float) -> float:
+    def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative."""
         return margin - label
 
-    def curvature(self, margin: float, label: float) -> float:
+    def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative."""
         return 1.0
 
@@ -90,60 +93,61 @@ class PseudoHuber(NamedTuple):
 
     delta: float = 1.0
 
-    def value(self, margin: float, label: float) -> float:
+    def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Loss, in the form that keeps its digits for small residuals."""
         residual = margin - label
         ratio = residual / self.delta
-        return residual * residual / (1.0 + math.sqrt(1.0 + ratio * ratio))
+        return residual * residual / (1.0 + np.sqrt(1.0 + ratio * ratio))
 
-    def slope(self, margin: float, label: float) -> float:
+    def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative."""
         residual = margin - label
         ratio = residual / self.delta
-        return residual / math.sqrt(1.0 + ratio * ratio)
+        return residual / np.sqrt(1.0 + ratio * ratio)
 
-    def curvature(self, margin: float, label: float) -> float:
+    def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative."""
         ratio = (margin - label) / self.delta
         square = 1.0 + ratio * ratio
-        return 1.0 / (square * math.sqrt(square))
+        return 1.0 / (square * np.sqrt(square))
 
 
 @record
 class Softmax(NamedTuple):
     """log Σ_k exp(z_k) − z_y for K outputs z and a class y in 0 … K−1.
 
-    Its formulas take the vector of margins: `value_and_slopes` replaces it by the slopes p − e_y (p the probabilities),
-    `curvature_product` multiplies K numbers t by the K × K curvature, p ∘ t − p (pᵀt).
+    Its formulas take the vector of margins, plain also a K × n matrix of the margins of n rows: `value_and_slopes`
+    replaces it by the slopes p − e_y (p the probabilities), `curvature_product` multiplies K numbers t by the K × K
+    curvature, p ∘ t − p (pᵀt).
     """
 
-    def value_and_slopes(self, margins: Vector, label: float) -> float:
+    def value_and_slopes(self, margins: Numbers, label: Numbers) -> Numbers:
         """Loss; ``margins`` is overwritten by the slopes."""
         largest = margins[0]
-        for k in range(1, margins.size):
-            largest = max(largest, margins[k])
-        of_label = margins[int(label)] - largest
+        for k in range(1, len(margins)):
+            largest = np.maximum(largest, margins[k])
+        of_label = entry_of(label, margins) - largest
         total = 0.0
-        for k in range(margins.size):
+        for k in range(len(margins)):
             margins[k] = exp_minus(largest - margins[k])
             total += margins[k]
-        for k in range(margins.size):
+        for k in range(len(margins)):
             margins[k] /= total
-        margins[int(label)] -= 1.0
-        return math.log(total) - of_label
+        add_to_entry(label, -1.0, margins)
+        return np.log(total) - of_label
 
-    def curvature_product(self, margins: Vector, label: float, directions: Vector) -> None:
+    def curvature_product(self, margins: Numbers, label: Numbers, directions: Numbers) -> None:
         """Multiply ``directions`` by the curvature, in place; ``margins`` is overwritten."""
         self.value_and_slopes(margins, label)
-        margins[int(label)] += 1.0
+        add_to_entry(label, 1.0, margins)
         self.probability_product(margins, directions)
 
-    def probability_product(self, probabilities: Vector, directions: Vector) -> None:
+    def probability_product(self, probabilities: Numbers, directions: Numbers) -> None:
         """The same from the probabilities p."""
         mean = 0.0
-        for k in range(probabilities.size):
+        for k in range(len(probabilities)):
             mean += probabilities[k] * directions[k]
-        for k in range(probabilities.size):
+        for k in range(len(probabilities)):
             directions[k] = probabilities[k] * (directions[k] - mean)
 
 
@@ -169,7 +173,7 @@ def curvature_bound(loss: Any) -> float | None:
     return _CURVATURE_BOUNDS.get(type(loss)) or getattr(loss, "curvature_bound", None)
 
 
-def split_value(loss: Any, margin: float, label: float) -> tuple[float, float]:
+def split_value(loss: Any, margin: Numbers, label: Numbers) -> tuple[Numbers, Numbers]:
     """(a, c) with loss = a + log(c); c is 1 for losses without a logarithm."""
     if hasattr(loss, "split_value"):
         pair: tuple[float, float] = loss.split_value(margin, label)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from trsvr._arrays import Indices, Vector
+import numpy as np
+
+from trsvr._arrays import Indices, Numbers, Vector
 from trsvr._compile import jitable, kernel, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.losses import split_value
@@ -81,6 +83,20 @@ def _weigh(weights: Vector, block: Vector) -> float:
             block[SLOPES + k] = 0.0
             block[CURVATURES + k] = 0.0
     return total
+
+
+@jitable
+def raised_curvature(
+    loss: Any, margin: Numbers, label: Numbers, scale: Numbers, curvature: Numbers, steep: float
+) -> Numbers:
+    """A row's curvature, raised to |slope| / max(|z|, 1), weighted; or a part, ``steep``, of that way.
+
+    Where a loss is nearly linear its curvature says nothing about how far to go; this lets a row ask for a step that
+    brings its margin about to zero. For the logistic loss it is within a factor of two of the quadratic upper bound of
+    Jaakkola and Jordan (2000).
+    """
+    more = scale * np.abs(loss.slope(margin, label)) / np.maximum(np.abs(margin), 1.0) - curvature
+    return curvature + steep * np.maximum(more, 0.0)
 
 
 @record
@@ -251,16 +267,9 @@ class MarginKernels(NamedTuple):
         return taken
 
     def raise_weights(self, margins: Vector, weights: Vector, steep: float) -> None:
-        """Raise each kept curvature to |slope| / max(|z|, 1), weighted; or go a part, ``steep``, of that way.
-
-        Where a loss is nearly linear its curvature says nothing about how far to go; this lets a row ask for a step
-        that brings its margin about to zero. For the logistic loss it is within a factor of two of the quadratic upper
-        bound of Jaakkola and Jordan (2000).
-        """
+        """Raise the kept curvatures."""
         for i in range(self.labels.size):
-            slope = abs(self.loss.slope(margins[i], self.labels[i]))
-            more = self.scale(i) * slope / max(abs(margins[i]), 1.0) - weights[i]
-            weights[i] += steep * max(more, 0.0)
+            weights[i] = raised_curvature(self.loss, margins[i], self.labels[i], self.scale(i), weights[i], steep)
 
     def penalty_slopes(self, x: Vector, out: Vector) -> None:
         """Gradient of r, in ``out``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from trsvr._arrays import Numbers
 from trsvr._compile import record
 
 
@@ -17,15 +18,15 @@ class L2(NamedTuple):
 
     strength: float = 1e-4
 
-    def value(self, w: float, d: int) -> float:
+    def value(self, w: Numbers, d: int) -> Numbers:
         """Penalty of one coordinate."""
         return 0.5 * self.strength * w * w
 
-    def slope(self, w: float, d: int) -> float:
+    def slope(self, w: Numbers, d: int) -> Numbers:
         """First derivative."""
         return self.strength * w
 
-    def curvature(self, w: float, d: int) -> float:
+    def curvature(self, w: Numbers, d: int) -> Numbers:
         """Second derivative."""
         return self.strength
 
@@ -40,16 +41,16 @@ class DoubleWell(NamedTuple):
     gamma: float = 1e-4
     a: float = 0.5
 
-    def value(self, w: float, d: int) -> float:
+    def value(self, w: Numbers, d: int) -> Numbers:
         """Penalty of one coordinate."""
         well = w * w - self.a * self.a
         return self.gamma / d * well * well
 
-    def slope(self, w: float, d: int) -> float:
+    def slope(self, w: Numbers, d: int) -> Numbers:
         """First derivative."""
         return 4.0 * self.gamma / d * w * (w * w - self.a * self.a)
 
-    def curvature(self, w: float, d: int) -> float:
+    def curvature(self, w: Numbers, d: int) -> Numbers:
         """Second derivative."""
         return 4.0 * self.gamma / d * (3.0 * w * w - self.a * self.a)
 
@@ -64,15 +65,15 @@ class Sum(NamedTuple):
     first: Any
     second: Any
 
-    def value(self, w: float, d: int) -> float:
+    def value(self, w: Numbers, d: int) -> Numbers:
         """Penalty of one coordinate."""
         return self.first.value(w, d) + self.second.value(w, d)
 
-    def slope(self, w: float, d: int) -> float:
+    def slope(self, w: Numbers, d: int) -> Numbers:
         """First derivative."""
         return self.first.slope(w, d) + self.second.slope(w, d)
 
-    def curvature(self, w: float, d: int) -> float:
+    def curvature(self, w: Numbers, d: int) -> Numbers:
         """Second derivative."""
         return self.first.curvature(w, d) + self.second.curvature(w, d)
 

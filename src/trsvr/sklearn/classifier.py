@@ -142,9 +142,13 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
         ----------
         X : array, data frame or sparse matrix of shape (n, p)
         """
-        scores = self.decision_function(X)
-        places = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        places = self._places(X)
         return self.classes_[places]
+
+    def _places(self, X: Any) -> Array:
+        """Place of every row's class in ``classes_``."""
+        scores = self.decision_function(X)
+        return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
 
     def _has_probabilities(self) -> bool:
         if self.loss == "squared_hinge":
@@ -245,7 +249,8 @@ class TRSVRClassifier(ClassifierBase):
     stochastic gradient descent (``sklearn.linear_model.SGDClassifier``). To go on with more rows, set
     ``warm_start=True`` and fit all of them.
 
-    NaN and infinity are refused. CSR input is used as it is, never made dense; other sparse formats become CSR.
+    NaN and infinity are refused. CSR input is used as it is, except that small data (to 2¹⁷ numbers) are worked off in
+    a dense copy; other sparse formats become CSR.
 
     Examples
     --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,9 +132,11 @@ class TRSVRClassifierCV(ClassifierBase):
         jobs = min(effective_n_jobs(self.n_jobs), len(folds)) if self.device in (None, "cpu") else 1
         means = self._means(None)
         of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE)
-        done = Parallel(n_jobs=jobs, prefer="threads")(
-            delayed(self._path)(X, y, places, total, train, test, of_fold, score_params) for train, test in folds
-        )
+        paths = [partial(self._path, X, y, places, total, train, test, of_fold, score_params) for train, test in folds]
+        if jobs > 1:
+            done = Parallel(n_jobs=jobs, prefer="threads")(delayed(path)() for path in paths)
+        else:
+            done = [path() for path in paths]
         coefs, scores, iterations = (np.array(part) for part in zip(*done, strict=True))
         self.coefs_paths_, self.scores_, self.n_iter_ = coefs, scores, iterations
         self._choose(X, places, total, means)
@@ -166,18 +170,20 @@ class TRSVRClassifierCV(ClassifierBase):
         total = float(problems[0].n_samples if weights_here is None else weights_here.sum())
         model = self._scored_model()
         X_test, y_test = X[test], y[test]
+        places_test = places[test]
         params_here = {name: _rows_of(value, len(y), test) for name, value in score_params.items()}
         scorer = get_scorer(self.scoring) if self.scoring is not None else None
         order = np.argsort(self.Cs_, kind="stable")
         coefs: list[Any] = [None] * len(order)
         scores, iterations = np.empty(len(order)), np.empty(len(order), dtype=np.int32)
-        start = None
+        found: list[tuple[float, Array, Array]] = []
         for k in order:
+            start = _next_start(found, float(self.Cs_[k]))
             coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, means)
-            start = coef, intercept
+            found = [*found[-1:], (float(self.Cs_[k]), coef, intercept)]
             model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
             if scorer is None:
-                scores[k] = model.score(X_test, y_test, **params_here)
+                scores[k] = np.average(model._places(X_test) == places_test, weights=params_here.get("sample_weight"))
             else:
                 scores[k] = scorer(model, X_test, y_test, **params_here)
             iterations[k] = max(result.epochs for result in results)
@@ -186,7 +192,7 @@ class TRSVRClassifierCV(ClassifierBase):
 
     def _scored_model(self) -> TRSVRClassifier:
         """A fitted classifier, but for its coefficients."""
-        model = TRSVRClassifier(loss=self.loss, fit_intercept=self.fit_intercept)
+        model = _Scored(loss=self.loss, fit_intercept=self.fit_intercept)
         model.classes_, model.n_features_in_ = self.classes_, self.n_features_in_
         return model
 
@@ -251,6 +257,23 @@ class TRSVRClassifierCV(ClassifierBase):
                 method_mapping=MethodMapping().add(caller="fit", callee="score").add(caller="score", callee="score"),
             )
         )
+
+
+class _Scored(TRSVRClassifier):
+    """A classifier that is asked about rows of data that have been checked before."""
+
+    def _checked_new(self, X: Any) -> Any:
+        return X
+
+
+def _next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Array, Array] | None:
+    """Where the next minimiser is sought: the path is nearly straight in log C, so a step on from the last two."""
+    if len(found) < 2:
+        return found[0][1:] if found else None
+    (first, *before), (second, *last) = found
+    ahead = math.log(C / second) / math.log(second / first) if first < second < C < math.inf else 0.0
+    coef, intercept = (now + min(ahead, 2.0) * (now - then) for now, then in zip(last, before, strict=True))
+    return coef, intercept
 
 
 def _rows_of(value: Any, n_samples: int, rows: Array) -> Any:

@@ -194,6 +194,10 @@ class Solver:
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this solver cannot run on this problem."""
 
+    def begins_at_once(self, problem: Problem) -> bool:
+        """Whether nothing is compiled before the first epoch, so that nobody need wait for it."""
+        return not problem.compiles
+
     def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
         """The solver that runs: a preset is one of its parts, and "auto" the number that theory recommends from x."""
         return self
@@ -240,6 +244,10 @@ class Preset(Solver):
     def estimates_curvature(self) -> bool:
         """Whether it takes differences of gradients for products with the Hessian."""
         return self.method.estimates_curvature
+
+    def begins_at_once(self, problem: Problem) -> bool:
+        """Whether nothing is compiled before the first epoch."""
+        return self.method.begins_at_once(problem)
 
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""

@@ -2,7 +2,8 @@
 
 One outer iteration at the reference point x̃, with f and the full gradient g̃ there:
 
-1. *Norm.* P ≈ ∇²f(x̃): a matrix from m sampled rows where that costs less than some tens of Hessian products (with
+1. *Norm.* P ≈ ∇²f(x̃): a matrix from m sampled rows (all of them, on small data) where that costs less than some tens
+   of Hessian products (with
    several outputs a matrix for each), else the Hessian's diagonal, improved by the directions and products of
    earlier conjugate gradients, or by the largest curvatures where they have taken long. It is built anew only when
    the curvatures have moved or the last one was of little help.

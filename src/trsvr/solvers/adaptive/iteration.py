@@ -20,8 +20,7 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
         own.swap_views()  # the evaluation at the starting point is the first reference
         own.begun = True
     reference, gradient = state.x.copy(), state.gradient
-    measured, taken = _first_step(it, draws)
-    size = math.sqrt(measured.norm.dual(gradient))
+    measured, taken, size = _first_step(it, draws)
     state.x += taken.found.step
     report.steps += 1
     report.outcome = Outcome(
@@ -44,8 +43,8 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
     report.cg_iterations = float(taken.found.products)
 
 
-def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken]:
-    """P and H at the reference, and the step: along an escape, one that has been found already, or a new one."""
+def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken, float]:
+    """P and H at the reference, the step (along an escape, one that has been found already, or new), and ‖g‖_{P⁻¹}."""
     own, gradient = it.own, it.state.gradient
     measured = measure(it, draws)
     ahead, own.ahead = own.ahead, FoundStep()
@@ -56,22 +55,24 @@ def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken]:
         step = own.escape.length * own.escape.direction
         product = measured.product or (lambda v: own.here.product(v) + measured.penalty * v)
         along = NormedStep(step, product(step), 0.0, Exit.NEGATIVE_CURVATURE, 1)
-        return measured, StepTaken(along, own.radius.alpha)
+        return measured, StepTaken(along, own.radius.alpha), math.sqrt(measured.norm.dual(gradient))
     if ahead.step is not None and ahead.product is not None:
         found = NormedStep(ahead.step, ahead.product, ahead.length, Exit.TOLERANCE, 0)
-        return measured, StepTaken(found, own.radius.alpha, predicted_gradient=gradient + ahead.product)
-    taken = _step(it, measured)
+        taken = StepTaken(found, own.radius.alpha, predicted_gradient=gradient + ahead.product)
+        return measured, taken, math.sqrt(measured.norm.dual(gradient))
+    taken, size = _step(it, measured)
     if taken.found.length == 0.0 and own.norm.pairs.forget():
         # Curvatures of other places have made a norm that rounding does not survive.
         measured = measure(it, draws)
-        taken = _step(it, measured)
-    return measured, taken
+        taken, size = _step(it, measured)
+    return measured, taken, size
 
 
-def _step(it: Iteration, measured: Measured) -> StepTaken:
-    """A trust-region step along the full gradient: on the whole Hessian, or on P where that is the model."""
+def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
+    """A trust-region step along the full gradient: on the whole Hessian, or on P where that is the model; its size."""
     own, report, gradient = it.own, it.report, it.state.gradient
-    request = _request(it, measured, gradient, math.sqrt(measured.norm.dual(gradient)))
+    size = math.sqrt(measured.norm.dual(gradient))
+    request = _request(it, measured, gradient, size)
     if measured.product is not None:
         taken = conjugate_gradients(measured.product, request)
     else:
@@ -81,7 +82,7 @@ def _step(it: Iteration, measured: Measured) -> StepTaken:
         report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
         own.norm.products += taken.found.products
     own.radius.alpha = report.alpha = taken.alpha
-    return taken
+    return taken, size
 
 
 def _request(it: Iteration, measured: Measured, gradient: Vector, size: float) -> StepRequest:

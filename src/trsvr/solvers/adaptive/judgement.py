@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from trsvr._vectors import all_finite
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.norms import DenseNorm
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
@@ -19,7 +20,7 @@ _EPSILON = float(np.finfo(float).eps)
 def judge(it: Iteration) -> Progress:
     """Keep the trial point if it is better, else go back to the reference."""
     state, own, report, outcome = it.state, it.own, it.report, it.report.outcome
-    finite = bool(np.isfinite(state.gradient).all()) and not math.isinf(state.value)
+    finite = all_finite(state.gradient) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
     reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
     if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):

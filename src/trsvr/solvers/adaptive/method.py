@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from trsvr import _check
 from trsvr._arrays import Vector
@@ -50,6 +51,10 @@ class AdaptiveTRSVR(Solver):
                 _check.whole(name, vars(self)[name])
         _check.one_of("norm", self.norm, NORMS)
 
+    def begins_at_once(self, problem: Problem) -> bool:
+        """On small data nothing is compiled."""
+        return problem.is_small or super().begins_at_once(problem)
+
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
         if self.batch_size != "auto":
@@ -68,6 +73,7 @@ class AdaptiveTRSVR(Solver):
             size, what = 80 * problem.n_parameters**2 // problem.n_outputs, f"{problem.n_parameters} parameters"
             _check.fits_in_memory(size, f"norm 'dense' with {what}", "'diagonal' needs no matrix")
 
+    @cached_property
     def _choices(self) -> Choices:
         """What the user has fixed."""
         chosen = (self.batch_size, self.inner_steps, self.max_cg, self.norm)
@@ -79,6 +85,8 @@ class AdaptiveTRSVR(Solver):
         d = problem.n_parameters // here.n_outputs
         kind = kind_of_norm(self.norm, here.prices(), n, d, rules)
         dense = kind == "dense"
+        # Steps on batches that were asked for go with a sampled P; so nothing is as cheap then.
+        cheap = self._choices[:2] == (None, None) and n * here.prices().matrix_row <= rules.cheap_matrix
         here.warm_up(dense)
         bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
         first = max(int(n * rules.first_batch), 1)
@@ -88,9 +96,9 @@ class AdaptiveTRSVR(Solver):
             there,
             # Only where P is near H does α = 1 stand for a Newton step.
             Radius(1.0 if dense and here.n_outputs == 1 else rules.unbounded, rules.cg_tolerance),
-            NormState(float(first_rows(n, d, rules))),
+            NormState(float(n if cheap else first_rows(n, d, rules))),
             Caution(rules.first_caution),
-            float(self._choices().batch_size or first),
+            float(self._choices.batch_size or first),
             bends_down,
         )
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
@@ -106,9 +114,9 @@ class AdaptiveTRSVR(Solver):
         """Norm, step on the full gradient, steps on batches; `judge` sees what they were worth."""
         own = own_state(state)
         report = EpochReport(alpha=own.radius.alpha)
-        outer_iteration(Iteration(problem, state, own, self.rules, self._choices(), report), rows.draws)
+        outer_iteration(Iteration(problem, state, own, self.rules, self._choices, report), rows.draws)
         return report
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""
-        return judge(Iteration(problem, state, own_state(state), self.rules, self._choices(), report))
+        return judge(Iteration(problem, state, own_state(state), self.rules, self._choices, report))

@@ -30,6 +30,8 @@ class Rules:
     most_rows_per_column: float = 200.0
     #: a sample of more than this part of the rows becomes all of them: no sampling error for little more work
     nearly_all_rows: float = 1 / 3
+    #: and so does any sample where all rows cost less, in Hessian products: small data, where calls cost most
+    cheap_matrix: float = 0.5
     #: curvatures that have changed by less than this part in all have stood still
     moved: float = 0.1
     #: older samples are averaged with the new one while curvatures have moved less than this times √(d/rows)

@@ -1,0 +1,432 @@
+"""Small data without compiling: full passes and curvatures of a linear model in NumPy, all rows at once.
+
+The rows are one dense matrix of float64, with a column of ones for an intercept and without the rows of weight zero.
+Its products are made in pieces that are too small for BLAS to wake its threads: nobody waits for them, and results
+have the same bits for any number of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse
+
+from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._draws import Draws
+from trsvr._vectors import SHORT
+from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
+from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, curvature_bound
+from trsvr.problems.margins import raised_curvature
+from trsvr.problems.matrix import as_matrix
+from trsvr.problems.output_curvature import raised_chances
+from trsvr.problems.regularizers import L2, DoubleWell, Sum
+from trsvr.problems.rows import DenseRows
+from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
+
+if TYPE_CHECKING:
+    from trsvr.problems.linear import LinearModel
+
+# Small: so many numbers in the rows made dense, so many margins times columns, so many columns.
+_NUMBERS = 2**17
+_WORK = 2**21
+_COLUMNS = 96
+# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices.
+_LONE_ENTRIES = 9000
+_LONE_PRODUCTS = 2**18
+# How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
+_CHEAPER = 8.0
+
+_KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, L2, DoubleWell)
+_takes_arrays: dict[type, bool] = {}
+
+
+def is_small(n_rows: int, columns: int, outputs: int, loss: Any, regularizer: Any) -> bool:
+    """Whether NumPy does it: a question of the shape alone, and of formulas that take arrays."""
+    return (
+        n_rows * columns <= _NUMBERS
+        and n_rows * columns * outputs <= _WORK
+        and columns <= _COLUMNS
+        and columns * outputs <= SHORT
+        and takes_arrays(loss, _SOME_LABELS)
+        and takes_arrays(regularizer, 3)
+    )
+
+
+_SOME_MARGINS = np.array([-1.75, -0.5, 0.0, 0.25, 1.0, 3.5])
+_SOME_LABELS = np.array([1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
+
+
+def takes_arrays(formulas: Any, second: Any) -> bool:
+    """Whether a loss or regulariser gives for arrays what it gives for numbers; one of the user's is tried, once."""
+    if isinstance(formulas, Sum):
+        return takes_arrays(formulas.first, second) and takes_arrays(formulas.second, second)
+    kind = type(formulas)
+    if kind in _KNOWN:
+        return True
+    if kind not in _takes_arrays:
+        _takes_arrays[kind] = _try(formulas, second)
+    return _takes_arrays[kind]
+
+
+def _try(formulas: Any, second: Any) -> bool:
+    seconds = np.broadcast_to(second, _SOME_MARGINS.shape).tolist()
+    try:
+        with np.errstate(all="ignore"):
+            for formula in (formulas.value, formulas.slope, formulas.curvature):
+                one_by_one = [float(formula(*pair)) for pair in zip(_SOME_MARGINS.tolist(), seconds, strict=True)]
+                together = np.broadcast_to(formula(_SOME_MARGINS.copy(), second), _SOME_MARGINS.shape)
+                if not np.allclose(together, one_by_one, rtol=1e-9, atol=1e-12, equal_nan=True):
+                    return False
+    except Exception:  # whatever the user's formula says to an array: it is compiled then
+        return False
+    return True
+
+
+class SmallModel:
+    """Sums over all rows of a small linear model; x is a vector of length d, or d × K numbers, flattened."""
+
+    def __init__(self, problem: LinearModel) -> None:
+        kernels, chosen = problem.kernels, problem.chosen_rows
+        self.loss, self.regularizer, self.outputs = problem.loss, problem.regularizer, problem.n_outputs
+        self.n, self.penalised = problem.n_samples, problem.n_features * problem.n_outputs
+        matrix = as_matrix(kernels.rows, problem.n_features)
+        values = matrix if isinstance(kernels.rows, DenseRows) else matrix.toarray()
+        self.design = np.ones((self.n, problem.n_features + int(problem.intercept)))
+        self.design[:, : problem.n_features] = values if chosen is None else values[chosen]
+        self.labels = kernels.labels if chosen is None else kernels.labels[chosen]
+        self.scale = None  # of the rows: one
+        if kernels.weights.size:
+            self.scale = kernels.weights if chosen is None else kernels.weights[chosen]
+        d = self.design.shape[1]
+        most = _LONE_ENTRIES // d if self.outputs == 1 else _LONE_PRODUCTS // (d * self.outputs)
+        self._pieces = self._cut(most)
+        self._turned = [np.ascontiguousarray(piece.T) for _, piece in self._pieces] if self.outputs > 1 else []
+        self._blocks = self._cut(_LONE_PRODUCTS // (d * d))
+
+    def _cut(self, most: int) -> list[tuple[slice, Matrix]]:
+        slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
+        return [(rows, self.design[rows]) for rows in slices]
+
+    def with_regularizer(self, regularizer: Any) -> SmallModel:
+        """The same rows under another penalty."""
+        other = object.__new__(SmallModel)
+        vars(other).update(vars(self), regularizer=regularizer)
+        return other
+
+    # -------------------------------------------------------------------------------------------- products with rows
+
+    def margins(self, x: Vector) -> Matrix:
+        """Of all rows: n numbers, or K × n."""
+        if self.outputs == 1:
+            out = np.empty(self.n)
+            for rows, piece in self._pieces:
+                np.dot(piece, x, out=out[rows])
+            return out
+        table, weights = np.empty((self.outputs, self.n)), np.ascontiguousarray(x.reshape(-1, self.outputs).T)
+        for (rows, _), turned in zip(self._pieces, self._turned, strict=True):
+            table[:, rows] = weights @ turned
+        return table
+
+    def sums(self, factors: Matrix) -> Vector:
+        """Mean of the rows, each times its factor, or times its K factors."""
+        rows, piece = self._pieces[0]
+        total = factors[..., rows] @ piece
+        for rows, piece in self._pieces[1:]:
+            total += factors[..., rows] @ piece
+        total /= self.n
+        return total if self.outputs == 1 else total.T.ravel()
+
+    @np.errstate(all="ignore")
+    def gram(self, weights: Vector) -> Matrix:
+        """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
+        rows, piece = self._blocks[0]
+        total = _gram(piece, weights[..., rows])
+        for rows, piece in self._blocks[1:]:
+            total += _gram(piece, weights[..., rows])
+        total /= self.n
+        return total
+
+    @np.errstate(all="ignore")
+    def sampled_gram(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
+        """The same from about so many rows, as `trsvr.problems.curvature.SampledMatrix`; and how many."""
+        if rows >= self.n:
+            return self.gram(weights), self.n
+        norms = squared_norms(self.design)
+        sample, bounds = sample_of(rows, weights, norms), matrix_bounds(self.n)
+        chances = np.minimum(1.0, sample.share + sample.per_weight * weights * norms)
+        taken = []
+        offsets = draws.stream("matrix", number).random(bounds.size - 1)
+        for offset, begin, end in zip(offsets, bounds[:-1], bounds[1:], strict=True):
+            # A row is taken whenever the sum of the chances passes a whole number.
+            passed = np.floor(np.cumsum(np.append(offset, chances[begin:end])))
+            taken.append(begin + np.flatnonzero(np.diff(passed) > 0.0))
+        chosen = np.concatenate(taken)
+        matrix, most = np.zeros((self.design.shape[1],) * 2), self._blocks[0][1].shape[0]
+        for begin in range(0, chosen.size, most):
+            some = chosen[begin : begin + most]
+            matrix += _gram(self.design[some], weights[some] / chances[some])
+        return matrix / self.n, chosen.size
+
+    def weighted(self, table: Matrix) -> Matrix:
+        """Numbers of the rows, times the weights of these."""
+        return table if self.scale is None else table * self.scale
+
+    # ------------------------------------------------------------------------------------------------- full passes
+
+    @np.errstate(all="ignore")
+    def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix]:
+        """Value and gradient, the margins, and the rows' weighted curvatures; both are probabilities where K > 1."""
+        table = self.margins(x)
+        if self.outputs == 1:
+            values, slopes = self.loss.value(table, self.labels), self.loss.slope(table, self.labels)
+            kept, curvatures = table, np.empty(self.n)
+            curvatures[:] = self.weighted(self.loss.curvature(table, self.labels))
+        else:
+            values, slopes = self.loss.value_and_slopes(table, self.labels), table
+            kept = curvatures = table.copy()
+            kept[self.labels.astype(np.intp), np.arange(self.n)] += 1.0
+        gradient = self.sums(self.weighted(slopes))
+        value = float(self.weighted(values).sum()) / self.n
+        weights = x[: self.penalised]
+        value += float(np.sum(self.regularizer.value(weights, self.penalised)))
+        gradient[: self.penalised] += self.regularizer.slope(weights, self.penalised)
+        return value, gradient, kept, curvatures
+
+    @np.errstate(all="ignore")
+    def hessian_product(self, x: Vector, v: Vector) -> Vector:
+        """∇²f(x) v."""
+        return self.product(self.evaluate(x)[3], v) + self.penalty_curvatures(x) * v
+
+    @np.errstate(all="ignore")
+    def product(self, curvatures: Matrix, v: Vector) -> Vector:
+        """Mean Hessian of the losses, from the rows' curvatures or probabilities, times v."""
+        table = self.margins(v)
+        if self.outputs == 1:
+            table *= curvatures
+            return self.sums(table)
+        self.loss.probability_product(curvatures, table)
+        return self.sums(self.weighted(table))
+
+    # ------------------------------------------------------------------------------------------------- the penalty
+
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        out = np.zeros(x.size)
+        out[: self.penalised] = self.regularizer.slope(x[: self.penalised], self.penalised)
+        return out
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        out = np.zeros(x.size)
+        out[: self.penalised] = self.regularizer.curvature(x[: self.penalised], self.penalised)
+        return out
+
+
+def squared_norms(matrix: Any) -> Vector:
+    """‖x_i‖² of every row."""
+    if scipy.sparse.issparse(matrix):
+        return np.asarray(matrix.astype(np.float64).power(2).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+
+
+def _gram(piece: Matrix, weights: Matrix) -> Matrix:
+    if weights.ndim > 1:
+        return np.stack([_gram(piece, of_one) for of_one in weights])
+    return (piece.T * weights) @ piece
+
+
+def small_view(model: SmallModel) -> CurvatureView:
+    """What the adaptive mode looks at: a view of one matrix, unless several outputs make that a large one."""
+    if model.outputs == 1:
+        return SmallView(model)
+    whole = model.outputs * model.design.shape[1]
+    fits = whole <= _COLUMNS and model.n * whole * whole <= 4 * _WORK
+    return (WholeOutputView if fits else SmallOutputView)(model)
+
+
+class _View(CurvatureView):
+    """What the views share."""
+
+    def __init__(self, model: SmallModel) -> None:
+        self.model, self.n_rows = model, model.n
+        d = model.design.shape[1] * model.outputs // self.n_outputs
+        known = Prices.of_rows(model.n, d, self.n_outputs, model.design.size)
+        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER)
+
+    def prices(self) -> Prices:
+        """What arithmetic costs."""
+        return self._prices
+
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        return self.model.penalty_slopes(x)
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        return self.model.penalty_curvatures(x)
+
+
+class SmallView(_View):
+    """One output: margins and curvatures of the rows at one point, as `trsvr.problems.curvature.MarginView`."""
+
+    def __init__(self, model: SmallModel) -> None:
+        super().__init__(model)
+        self.margins, self.weights = np.zeros(model.n), np.zeros(model.n)
+        bound = curvature_bound(model.loss)
+        self.raising = Raising.WHOLE if bound is None else Raising.GRADED
+        self._bound = 0.0 if bound is None else bound
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x."""
+        value, gradient, self.margins, self.weights = self.model.evaluate(x)
+        return value, gradient
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the view knows, for a checkpoint."""
+        return {"margins": self.margins, "weights": self.weights}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        for name, known in self.snapshot().items():
+            if snapshot[name].shape != known.shape or snapshot[name].dtype != known.dtype:
+                raise ValueError(f"{name} must have {known.size} numbers, got shape {snapshot[name].shape}")
+        self.margins, self.weights = snapshot["margins"].copy(), snapshot["weights"].copy()
+
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self.weights.sum())
+
+    @np.errstate(all="ignore")
+    def raise_curvatures(self, steep: float, flat: float) -> float:
+        """Raise the curvatures; returns their sum before over after."""
+        before, model = float(self.weights.sum()), self.model
+        scale: Any = 1.0 if model.scale is None else model.scale
+        self.weights = raised_curvature(model.loss, self.margins, model.labels, scale, self.weights, steep)
+        if flat > 0.0:
+            np.maximum(self.weights, flat * self._bound * scale, out=self.weights)
+        after = float(self.weights.sum())
+        return before / after if after > 0.0 else 1.0
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses times v."""
+        return self.model.product(self.weights, v)
+
+    @np.errstate(all="ignore")
+    def diagonal(self) -> Vector:
+        """Its diagonal."""
+        return np.einsum("ij,ij,i->j", self.model.design, self.model.design, self.weights) / self.n_rows
+
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many."""
+        matrix, taken = self.model.sampled_gram(self.weights, rows, draws)
+        return matrix[None], taken
+
+    @np.errstate(all="ignore")
+    def changes(
+        self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
+    ) -> tuple[Vector, Vector, int]:
+        """Mean change of the losses' gradients from the view's point to x, on the two halves of a batch of runs."""
+        begins, length = draw_runs(self.n_rows, batch_size, draws.stream("batch", number), scattered)
+        chosen = (begins[:, None] + np.arange(length)) % self.n_rows  # runs wrap around at the end
+        half = begins.size // 2
+        return self._change(x, chosen[:half].ravel()), self._change(x, chosen[half:].ravel()), chosen.size
+
+    def _change(self, x: Vector, chosen: Indices) -> Vector:
+        model, rows, labels = self.model, self.model.design[chosen], self.model.labels[chosen]
+        slopes = model.loss.slope(_apart(rows, x), labels) - model.loss.slope(self.margins[chosen], labels)
+        slopes *= 1.0 if model.scale is None else model.scale[chosen]
+        return np.einsum("ij,i->j", rows, slopes) / chosen.size
+
+
+def _apart(rows: Matrix, x: Vector) -> Vector:
+    return np.einsum("ij,j->i", rows, x)
+
+
+class SmallOutputView(_View):
+    """Several outputs: probabilities of the rows, K × n, as `trsvr.problems.output_curvature.OutputView`."""
+
+    raising = Raising.GRADED
+
+    def __init__(self, model: SmallModel) -> None:
+        self.n_outputs = model.outputs
+        super().__init__(model)
+        self._prices = self._prices._replace(batch_row=np.inf)
+        self._probabilities = self._chances = np.zeros((model.outputs, model.n))
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x."""
+        value, gradient, self._probabilities, _ = self.model.evaluate(x)
+        self._chances = self._probabilities
+        return value, gradient
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the view knows, for a checkpoint."""
+        return {"probabilities": self._probabilities}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        if snapshot["probabilities"].shape != self._probabilities.shape:
+            raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
+        self._probabilities = self._chances = snapshot["probabilities"].copy()
+
+    def _curvatures(self) -> Matrix:
+        """π_k (1 − π_k) of every row, weighted."""
+        return self.model.weighted(self._chances * (1.0 - self._chances))
+
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self._curvatures().sum())
+
+    def raise_curvatures(self, steep: float, flat: float) -> float:
+        """Raise the curvatures; returns their sum before over after."""
+        self._chances = self._probabilities
+        before = self.total_weight()
+        raised = raised_chances(self._probabilities.T, self.model.labels, steep) * (1.0 - flat)
+        self._chances = np.ascontiguousarray(raised.T) + flat / self.model.outputs
+        after = self.total_weight()
+        return before / after if after > 0.0 else 1.0
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses times v."""
+        return self.model.product(self._chances, v)
+
+    @np.errstate(all="ignore")
+    def diagonal(self) -> Vector:
+        """Its diagonal."""
+        squares = np.einsum("ij,ij,ki->jk", self.model.design, self.model.design, self._curvatures())
+        return squares.ravel() / self.n_rows
+
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Mean Hessian blocks of the losses, one for each output; and how many rows that took together."""
+        if rows >= self.n_rows:
+            return self.model.gram(self._curvatures()), self.n_outputs * self.n_rows
+        found = [self.model.sampled_gram(of_one, rows, draws, k) for k, of_one in enumerate(self._curvatures())]
+        return np.stack([matrix for matrix, _ in found]), sum(taken for _, taken in found)
+
+
+class WholeOutputView(SmallOutputView):
+    """Several outputs and few columns: the whole Hessian is one small matrix."""
+
+    def __init__(self, model: SmallModel) -> None:
+        super().__init__(model)
+        self.n_outputs = 1
+        _View.__init__(self, model)
+        self._prices = self._prices._replace(batch_row=np.inf)
+
+    @np.errstate(all="ignore")
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Mean Hessian of the losses, (diag(π) − ππᵀ) ⊗ x xᵀ of every row."""
+        model, chances = self.model, self._chances
+        design, outputs, d = model.design, model.outputs, model.design.shape[1]
+        spread = (design[:, :, None] * chances.T[:, None, :]).reshape(self.n_rows, -1)
+        weighted = spread if model.scale is None else spread * model.scale[:, None]
+        matrix = np.zeros((d * outputs, d * outputs))
+        most = max(1, _LONE_PRODUCTS // matrix.size)
+        for begin in range(0, self.n_rows, most):
+            matrix -= weighted[begin : begin + most].T @ spread[begin : begin + most].copy()  # else it is BLAS's syrk
+        matrix /= self.n_rows
+        own = model.gram(model.weighted(chances))
+        for k in range(outputs):
+            matrix[k::outputs, k::outputs] += own[k]
+        return matrix[None], self.n_rows
