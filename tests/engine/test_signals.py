@@ -40,7 +40,8 @@ solver = trsvr.TRSVR(norm="dense")
 
 RUNNING = """
 problem.warm_up()
-solver.init(problem, np.zeros(problem.n_parameters))
+start = np.zeros(problem.n_parameters)
+solver.resolve(problem, start, trsvr.theory.recommended_step).init(problem, start)
 while True:
     begun = []
     def watch(result):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trsvr._draws import generator
+from trsvr.theory import recommended_step
 
 
 class Rows:
@@ -23,6 +24,7 @@ class Rows:
 
 def squared_gradients(problem, oracle, solver, x0, epochs, seed):
     """‖∇f(x_{k,s})‖² for all k and s, shape (epochs, S), by the oracle; the largest |w_j| seen; the end."""
+    solver = solver.resolve(problem, np.array(x0, dtype=float), recommended_step)
     state = solver.init(problem, np.array(x0, dtype=float))
     norms, largest = [], 0.0
 
@@ -40,6 +42,7 @@ def squared_gradients(problem, oracle, solver, x0, epochs, seed):
 
 def steps_from(problem, solver, x, reference, count, seed):
     """Where single steps from x lead, over many batches, with the reference point fixed: array (count, d)."""
+    solver = solver.resolve(problem, np.array(reference, dtype=float), recommended_step)
     state = solver.init(problem, np.array(reference, dtype=float))
     state.value, state.gradient = problem.value_and_gradient(state.x)
     reached = []
