@@ -34,13 +34,31 @@ def _turn(beta, solved, direction):
     direction -= solved
 
 
+def _factor(matrix, factor):
+    try:
+        factor[:] = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _substitute(factor, v):
+    v[:] = np.linalg.solve(factor.T, np.linalg.solve(factor, v))
+
+
+def _multiply(matrix, v, out):
+    out[:] = matrix @ v
+
+
 _SWEEPS = {
-    "dot": lambda a, b: float(a @ b),
-    "add_scaled": _add_scaled,
+    "_dot": lambda a, b: float(a @ b),
+    "_add_scaled": _add_scaled,
     "copy_into": _copy_into,
     "scale_by": _scale_by,
-    "all_finite": lambda a: bool(np.isfinite(a).all()),
     "_turn": _turn,
+    "_factor": _factor,
+    "_substitute": _substitute,
+    "_multiply": _multiply,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -11,39 +12,32 @@ from typing import Any
 # Up to so many columns LAPACK factors and solves on one thread anyway.
 LONE_COLUMNS = 96
 
-_lock = threading.Lock()
-_inside = 0  # callers that are within the guard now
-_limiter: Any = None
-_controller: Any = None
+_lock = threading.RLock()
+
+
+@functools.cache
+def _controller() -> Any:
+    import scipy.linalg  # noqa: F401  # its BLAS must be there to be found
+    from threadpoolctl import ThreadpoolController  # not everybody needs it
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread inside the block; what was set before is set again when the last caller leaves."""
-    global _inside, _limiter, _controller
-    with _lock:
-        if _inside == 0:
-            if _controller is None:
-                import scipy.linalg  # noqa: F401  # its BLAS must be there to be found
-                from threadpoolctl import ThreadpoolController  # not everybody needs it
+    """Let BLAS use one thread inside the block, and then as many as before.
 
-                _controller = ThreadpoolController().select(user_api="blas")
-            _limiter = _controller.limit(limits=1)
-        _inside += 1
-    try:
+    The setting is the process's: one caller at a time, so that each puts back what it has found.
+    """
+    with _lock, _controller().limit(limits=1):
         yield
-    finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0:
-                _limiter.restore_original_limits()
 
 
 def _forget() -> None:
-    global _lock, _inside
-    _lock, _inside = threading.Lock(), 0
+    global _lock
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child has none of its parent's threads, and so no caller within the guard.
+    # A forked child has none of its parent's threads, and so nobody who would open the lock.
     os.register_at_fork(after_in_child=_forget)

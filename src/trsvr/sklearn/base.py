@@ -84,6 +84,12 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _checked_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
         """X as it is, or as C-ordered float64 or CSR; y as an array. Entries are looked at by `LinearModel`."""
+        if _is_plain(X, y) and not options:
+            # There is nothing to convert, and nothing to say: scikit-learn would need longer than some fits.
+            self.n_features_in_ = X.shape[1]
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_  # of an earlier fit, on a frame
+            return X, y
         X, y = validate_data(
             self,
             X,
@@ -186,6 +192,21 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
         frames = [pd.DataFrame(rows) for rows in self._traces]
         return frames[0] if len(frames) == 1 else pd.concat(frames, keys=range(len(frames)), names=["class", None])
+
+
+def _is_plain(X: Any, y: Any) -> bool:
+    """Whether the data are arrays as fits want them, with labels that have no NaN."""
+    return (
+        type(X) is type(y) is np.ndarray
+        and X.dtype in (np.float64, np.float32)
+        and y.dtype.kind in "biuUS"
+        and X.ndim == 2
+        and y.ndim == 1
+        and len(X) == len(y)
+        and X.size > 0
+        and X.flags.c_contiguous
+        and X.flags.aligned
+    )
 
 
 def _callers_level() -> int:
