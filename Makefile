@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all lint types unit browser bench bench-docs benchopt docs figures package oldest clean
+.PHONY: demo test test-all lint types unit browser bench bench-docs benchopt docs accessibility figures package oldest clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,15 @@ browser:
 # The documentation, into site/. Warnings are errors.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The site and a report of the studies before axe, in a browser; axe-core comes from the npm registry.
+AXE := .axe/node_modules/axe-core/axe.min.js
+
+$(AXE):
+	npm install --silent --no-save --prefix .axe axe-core@4
+
+accessibility: docs $(VENV)/.developer browser $(AXE)
+	$(BIN)/python tests/accessibility.py site $(AXE)
 
 $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e ".[docs]"
@@ -119,4 +128,4 @@ benchopt: $(OPT)/.ready
 	$(if $(LOGREG_L2),$(BENCHOPT) test "$(LOGREG_L2)" --skip-install -q -k trsvr)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(PEERS) $(OPT) demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(PEERS) $(OPT) .axe demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

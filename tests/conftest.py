@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 from hypothesis import settings
 
+from cases import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401  # hooks of pytest
 from oracle import Oracle
 from trsvr import problems
 

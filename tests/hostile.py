@@ -262,9 +262,9 @@ def attack(name: str, count: int, seed: int, folder: Path) -> tuple[Counter[str]
         except OURS as error:
             ends["refused"] += 1
             if "\n" in str(error):
-                wrong.append(f"{name} {number}: a message of several lines: {error!r}")
+                wrong.append(f"{name} {number} of seed {seed}: a message of several lines: {error!r}")
         except BaseException as error:
-            wrong.append(f"{name} {number}: {error!r}")
+            wrong.append(f"{name} {number} of seed {seed}: {error!r}")
     return ends, wrong
 
 

@@ -84,7 +84,7 @@ def solve(name: str, found: dict) -> list[str]:
                     f"{curve['evaluations']} evaluations",
                 ]
             )
-    lines += table(["method", "time", "relative gap at the end", ""], rows)
+    lines += table(["method", "time", "relative gap at the end", "note"], rows)
     if "first call" in found:
         first = found["first call"]
         lines += [f"First call, which compiles what is not compiled yet and records graphs: {first:.2f} s.", ""]

@@ -31,6 +31,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Also what is imported when it is first asked for."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the data sets and the front doors when they are first asked for."""
     if name in ("datasets", "sklearn", "torch", "dask"):

@@ -40,9 +40,14 @@ def one_of(name: str, value: Any, known: Iterable[str]) -> str:
     known = list(known)
     if isinstance(value, str) and value in known:
         return value
-    near = difflib.get_close_matches(str(value), known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{hint}")
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{nearest(value, known)}")
+
+
+def nearest(value: Any, known: Iterable[str]) -> str:
+    """A question for a message, whether the known name nearest to ``value`` was meant; empty where none is near."""
+    spelt = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(str(value).casefold(), spelt, 1)
+    return f"; did you mean {spelt[near[0]]!r}?" if near else ""
 
 
 def finite(name: str, array: NDArray[Any]) -> None:

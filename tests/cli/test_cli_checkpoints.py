@@ -84,7 +84,7 @@ def test_refusals(files, tmp_path, monkeypatch, capsys):
     refused(*solve, "--l2", "3", words=["another problem"])
     refused("resume", "run.ckpt", "--data", files / "data.csv", words=["data.csv"])
     refused("solve", files / "data.svm", "--checkpoint-every", "3", words=["--checkpoint-every needs --checkpoint"])
-    refused(*solve, "--checkpoint-every", "soon", words=["checkpoint_every must be", "'soon'"])
+    refused(*solve, "--checkpoint-every", "soon", words=["--checkpoint-every must be", "'soon'"])
     path = tmp_path / "run.ckpt"
     path.write_bytes(path.read_bytes()[:-3])
     (tmp_path / "run.ckpt.previous").unlink()

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command import trsvr
+from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from trsvr._version import __version__
@@ -36,7 +37,9 @@ def test_solve_prints_a_table(solved):
     for word in ("converged", "gap", "passes", "seconds", "240 rows × 3 columns", "train", "held out (60)", "accuracy"):
         assert word in process.stdout
     assert process.stderr == ""
-    assert sorted(path.name for path in folder.iterdir()) == ["figure.png", "result.json", "result.npz", "trace.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        *("coefficients.csv", "figure.png", "result.json", "result.npz", "trace.csv")
+    ]
     assert [path.name for path in folder.parent.iterdir()] == ["here"]
 
 
@@ -104,8 +107,9 @@ def test_predict(solved, files, table, tmp_path, where):
     ],
 )
 def test_every_format_gives_the_same_answer(answer, files, tmp_path, name, options):
-    report = answer("solve", files / name, *options, "--l2", "0.01", folder=tmp_path)
-    csv_report = answer("solve", files / "data.csv", "--target", "answer", "--l2", "0.01", folder=tmp_path)
+    goal = ("--lambda", "0.01", "--no-intercept")
+    report = answer("solve", files / name, *options, *goal, folder=tmp_path)
+    csv_report = answer("solve", files / "data.csv", "--target", "answer", *goal, folder=tmp_path)
     assert report["value"] == pytest.approx(csv_report["value"], abs=1e-12)
     assert (report["rows"], report["columns"]) == (300, 3)
     assert report["gap"]["kind"] == "bound"
@@ -208,3 +212,94 @@ def test_real_data_compressed(answer, data_folder, tmp_path):
     report = answer(*("solve", data_folder / "mushrooms.svm.bz2", "--test-size", "0.25"), folder=tmp_path)
     assert (report["rows"], report["held_out_rows"]) == (6093, 2031)
     assert report["held_out"]["accuracy"] > 0.99
+
+
+def test_the_table_shows_the_objective_and_the_answer(solved):
+    _, process = solved
+    for words in ("logistic, λ = 0.01, with an intercept", "coefficients", "intercept", "weight -"):
+        assert words in process.stdout
+    assert "auto" not in process.stdout
+
+
+def test_coefficients_have_names(solved):
+    folder, _ = solved
+    table = pd.read_csv(folder / "coefficients.csv", index_col="column")["coefficient"]
+    assert list(table.index) == ["height", "weight", "age", "(intercept)"]
+    with np.load(folder / "result.npz") as arrays:
+        assert (table.to_numpy() == arrays["x"]).all()
+    report = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    assert report["coefficients"] == table.iloc[:3].to_dict()
+    assert report["intercept"] == table["(intercept)"]
+
+
+def test_coefficients_of_several_classes(answer, files, table, tmp_path):
+    X, _ = table
+    names = np.array(["low", "middle", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=names).to_csv(tmp_path / "three.csv", index=False)
+    report = answer("solve", "three.csv", "--loss", "softmax", "--l2", "0.1", "--out", "m", folder=tmp_path)
+    theirs = LogisticRegression(C=1 / (0.1 * 300), tol=1e-10).fit(X, names)
+    written = pd.read_csv(tmp_path / "m" / "coefficients.csv", index_col="column")
+    assert list(written.columns) == ["high", "low", "middle"]
+    assert written.iloc[:3].to_numpy() == pytest.approx(theirs.coef_.T, abs=1e-5)
+    assert report["intercept"]["low"] == written.loc["(intercept)", "low"]
+
+
+def test_an_intercept_by_default_weights_separators_and_dropped_columns(answer, table, tmp_path):
+    """A file as it comes: semicolons, a name in front of every row, weights beside it."""
+    X, y = table
+    weights = np.arange(300) % 3 + 1
+    frame = pd.DataFrame(X, columns=["height", "weight", "age"]).assign(answer=y, w=weights)
+    frame.insert(0, "id", [f"p{k}" for k in range(300)])
+    theirs = LogisticRegression(C=1 / (0.01 * weights.sum()), tol=1e-10).fit(X, y, sample_weight=weights)
+    for name, separator, more in (
+        ("semi.csv", ";", []),
+        ("tabs.txt", "\t", ["--format", "csv"]),
+        ("bars.csv", "|", []),
+    ):
+        frame.to_csv(tmp_path / name, index=False, sep=separator)
+        options = ("--target", "answer", "--weights", "w", "--drop", "id", "--l2", "0.01", *more)
+        report = answer("solve", name, *options, folder=tmp_path)
+        assert list(report["coefficients"].values()) == pytest.approx(theirs.coef_[0], abs=1e-5)
+        assert report["intercept"] == pytest.approx(theirs.intercept_[0], abs=1e-5)
+        assert report["train"]["accuracy"] == pytest.approx(theirs.score(X, y, sample_weight=weights))
+    chosen = answer("solve", "bars.csv", "--sep", "|", *options, folder=tmp_path)
+    assert chosen["value"] == report["value"]
+    np.savez(tmp_path / "w.npz", X=X, y=y, w=weights)
+    archive = answer("solve", "w.npz", "--weights", "w", "--l2", "0.01", folder=tmp_path)
+    assert archive["value"] == pytest.approx(report["value"], abs=1e-12)
+
+
+def test_the_index_of_a_data_frame_is_no_column(answer, files, table, tmp_path):
+    X, y = table
+    frame = pd.DataFrame(X, columns=["height", "weight", "age"]).assign(answer=y)
+    frame.to_csv(tmp_path / "indexed.csv")
+    report = answer("solve", "indexed.csv", "--target", "answer", folder=tmp_path)
+    assert report["column_names"] == ["height", "weight", "age"]
+    assert report["left_out"] == "Unnamed: 0"
+    assert report["value"] == answer("solve", files / "data.csv", "--target", "answer", folder=tmp_path)["value"]
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.svm", "dense.npz"])
+def test_standardised_and_told_in_the_files_units(answer, files, table, tmp_path, name):
+    X, y = table
+    options = ("--target", "answer") if name == "data.csv" else ()
+    report = answer("solve", files / name, *options, "--standardize", "--l2", "0.1", "--out", "m", folder=tmp_path)
+    scale = X.std(axis=0)
+    theirs = LogisticRegression(C=1 / (0.1 * 300), tol=1e-10).fit(X / scale, y)
+    with np.load(tmp_path / "m" / "result.npz") as arrays:
+        assert arrays["x"] == pytest.approx([*(theirs.coef_[0] / scale), theirs.intercept_[0]], abs=1e-5)
+    assert report["train"]["accuracy"] == pytest.approx(theirs.score(X / scale, y))
+
+
+def test_labels_that_a_model_does_not_know_are_not_scored(solved, files, table, tmp_path):
+    """0 and 1 are not −1 and +1: half of them would count as wrong."""
+    X, y = table
+    fit = trsvr("solve", files / "data.svm", "--out", "m", folder=tmp_path)
+    assert fit.returncode == 0
+    dump_svmlight_file(X, np.where(y == "yes", 1, 0), str(tmp_path / "zero.svm"), zero_based=False)
+    process = trsvr("predict", "m", "zero.svm", "--out", "p.csv", folder=tmp_path)
+    assert process.returncode == 0
+    assert process.stderr.splitlines() == ["zero.svm: no score: the target has the label 0, and the model knows -1, 1"]
+    told = json.loads(trsvr("predict", "m", "zero.svm", "--out", "p.csv", "--json", folder=tmp_path).stdout)
+    assert told["scores"] is None
+    assert "label 0" in told["not_scored"]

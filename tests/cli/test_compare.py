@@ -156,8 +156,8 @@ def test_methods_are_read_without_being_run():
         (["separable", "--paper"], ["--paper has values for synthetic", "not for separable"]),
         (["synthetic", "--start", "one"], ["--start must be one of 'zero', 'normal'"]),
         (["synthetic", "--seeds", "0"], ["--seeds must be a whole number >= 1, got 0"]),
-        (["synthetic", "--passes", "-1"], ["max_passes must be a finite number > 0"]),
-        (["synthetic", "--target", "y"], ["--target and --format are for files"]),
+        (["synthetic", "--passes", "-1"], ["--passes must be a finite number > 0"]),
+        (["synthetic", "--target", "y"], ["--target, --format, --sep and --drop are for files"]),
         (["synthetic", "--l2", "-1"], ["--l2 must be a finite number >= 0"]),
     ],
 )

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_array_equal
 
+from cases import cases
 from trsvr import datasets
 from trsvr.datasets.generators import GENERATORS
 
@@ -110,6 +111,6 @@ def test_ill_scaled_spans_the_decades():
 
 
 def test_few_rows_still_have_two_classes():
-    for seed in range(20):
+    for seed in cases(20):
         for make in (datasets.separable, datasets.ill_scaled, datasets.text_like):
             assert set(make(2, 3, seed=seed).y) == {-1, 1}

@@ -380,8 +380,13 @@ def test_another_problem_is_refused(data, kept):
         "the loss": trsvr.problems.LinearModel(X, y, trsvr.problems.SquaredHinge(), trsvr.problems.L2(1e-2)),
         "type": trsvr.problems.logistic(X.astype(np.float32), y, l2=1e-2),
     }
-    for problem in others.values():
-        with pytest.raises(CheckpointError, match="belongs to another problem"):
+    said = {
+        "the penalty": r"it was LinearModel.*0\.01\).*, this is LinearModel.*0\.010000001",
+        "the loss": "SquaredHinge",
+    }
+    said |= dict.fromkeys(("one entry", "one label", "weights"), "over other entries, labels or weights")
+    for name, problem in others.items():
+        with pytest.raises(CheckpointError, match="belongs to another problem.*" + said.get(name, "")):
             trsvr.resume(kept, problem)
     fewer = trsvr.problems.logistic(X[:-1], y[:-1], l2=1e-2)
     with pytest.raises(CheckpointError, match="belongs to another problem"):
@@ -439,7 +444,7 @@ def test_the_previous_one_is_used_if_the_newest_is_damaged(convex, kept, caplog)
 def test_both_damaged(convex, kept):
     for path in (kept, files.previous(kept)):
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=r"damaged.*and .*damaged.*Remove both to begin anew"):
+    with pytest.raises(CheckpointError, match=r"damaged.*and .*damaged.*remove it, to begin anew"):
         trsvr.resume(kept, convex[0])
 
 
@@ -666,3 +671,14 @@ def test_runs_in_other_threads_keep_checkpoints_too(convex, tmp_path):
     thread.start()
     thread.join()
     assert_same(found[0], run(convex[0], trsvr.SVRG()))
+
+
+@pytest.mark.parametrize("content", ["a,b,y\n1,2,0\n", "", "trsvr check"])
+def test_nobody_is_told_to_remove_a_file_that_is_not_ours(convex, tmp_path, content):
+    data = tmp_path / "data.csv"
+    data.write_text(content)
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of trsvr.*left as it is") as error:
+        run(convex[0], trsvr.SVRG(), checkpoint=data)
+    assert "remove it" not in str(error.value)
+    assert "Choose another file" in str(error.value)
+    assert data.read_text() == content

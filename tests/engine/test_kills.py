@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import trsvr
+from cases import note
 from trsvr.engine import checkpoint as files
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -80,6 +81,7 @@ def kill(problem, folder, count, seed):
     attempt = 0
     while len(reached) < count:
         k = attempt % len(SOLVERS)
+        note(attempt=attempt, solver=SOLVERS[k], seed=seed)
         attempt += 1
         assert attempt < 20 * count, "the runs are over before they are killed"
         path = folder / f"{attempt}.ckpt"

@@ -318,7 +318,7 @@ def test_scipys_names_are_the_same_things(convex):
     assert result.fun == result.value
     assert (result.jac == result.gradient).all()
     assert (result.nit, result.nfev) == (result.epochs, result.gradient_evaluations)
-    assert result.message == result.status.value
+    assert result.message.startswith(result.status.value)
     assert_allclose(result.value, oracle.value(result.x), rtol=1e-13)
     assert_allclose(result.gradient, oracle.gradient(result.x), atol=1e-15)
     assert_allclose(result.gradient_norm, np.linalg.norm(result.gradient))
@@ -382,3 +382,38 @@ def test_plot_draws_the_run(convex):
     assert same is axes
     assert len(axes.lines) == 2
     pyplot.close("all")
+
+
+def test_solvers_by_name(convex):
+    named = trsvr.minimize(convex[0], "lbfgs")
+    assert named.solver == trsvr.LBFGS()
+    assert (named.x == trsvr.minimize(convex[0], trsvr.LBFGS()).x).all()
+    with pytest.raises(ValueError, match=r"solver must be one of .*, got 'LBFSG'; did you mean 'lbfgs'"):
+        trsvr.minimize(convex[0], "LBFSG")
+
+
+def test_the_message_says_what_was_asked_for_and_found(convex):
+    """The same three rules as in the docstring: what is left to gain, the gradient against zero's, a number."""
+    problem = convex[0]
+    gained = trsvr.minimize(problem)
+    assert gained.message.startswith("converged: as close as asked for (left to gain: ")
+    assert float(gained.message.split()[-1].rstrip(")")) == pytest.approx(1e-12 * gained.value, rel=0.1)
+    at_zero = np.abs(problem.value_and_gradient(np.zeros(problem.n_parameters))[1]).max()
+    for solver, tol, asked in (("lbfgs", "auto", 1e-8 * at_zero), (None, 1e-5, 1e-5)):
+        result = trsvr.minimize(problem, solver, tol=tol)
+        assert result.message.startswith("converged: as close as asked for (largest entry of the gradient: ")
+        assert float(result.message.split()[-1].rstrip(")")) == pytest.approx(asked, rel=0.1)
+
+
+def test_results_and_problems_have_a_table_for_notebooks(convex):
+    result = trsvr.minimize(convex[0], "svrg", max_epochs=2)
+    page = result._repr_html_()
+    assert f'<td style="text-align:left">{result.value:.12g}</td>' in page
+    assert "epoch limit reached" in page
+    assert "<script>" not in trsvr.engine.result.Result(**{**vars(result), "message": "<script>"})._repr_html_()
+    assert "LinearModel" in convex[0]._repr_html_()
+
+
+def test_datasets_are_listed():
+    assert "datasets" in dir(trsvr)
+    assert set(trsvr.__all__) <= set(dir(trsvr))

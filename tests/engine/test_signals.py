@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -21,6 +23,7 @@ PRELUDE = """
 import os, signal, sys, threading, time
 import numpy as np, trsvr
 signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the parent ignores it
+trsvr.engine.signals._TWICE_SECONDS = 0.0  # every Ctrl-C is somebody's first
 rng = np.random.default_rng(0)
 """
 
@@ -118,6 +121,7 @@ def usual_handlers():
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Stop._last_interrupt = -math.inf
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -214,6 +218,41 @@ def test_a_second_signal_does_not_wait():
     with pytest.raises(Interrupted):
         recording(Stop(), 2, done)
     assert done == []
+
+
+def test_who_asks_twice_in_one_run_gets_out(tmp_path):
+    def gradient(x, i):
+        calls.append(1)
+        if len(calls) == 9:
+            for _ in range(2):
+                with contextlib.suppress(KeyboardInterrupt):
+                    send(signal.SIGINT)
+        return x - 1.0
+
+    calls = []
+    solver, path = trsvr.SVRG(step=0.01, batch_size=4, inner_steps=3), tmp_path / "run.ckpt"
+    with pytest.raises(KeyboardInterrupt):
+        trsvr.minimize(FunctionProblem(40, 3, gradient), solver, tol=None, max_epochs=50, checkpoint=path)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("wait", [0.0, 60.0], ids=["at once", "a minute later"])
+def test_a_second_ctrl_c_ends_a_loop_over_runs(wait, monkeypatch):
+    """Three in a row used to end three runs, and the loop went on."""
+    ended = []
+
+    def loop():
+        for _ in range(3):
+            ended.append(trsvr.minimize(counted(5, signal.SIGINT)[0], trsvr.SVRG(step=0.01, batch_size=4)).status)
+            monkeypatch.setattr(Stop, "_last_interrupt", Stop._last_interrupt - wait)
+
+    if wait:
+        loop()
+        assert ended == [Status.INTERRUPTED] * 3
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            loop()
+        assert ended == [Status.INTERRUPTED]
 
 
 def test_handlers_of_the_users_own_stay(convex):

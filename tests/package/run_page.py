@@ -7,8 +7,8 @@ A page may speak of "your data", and so it finds, without having said where they
 ``data.svm``, ``new.svm``, ``data.csv``
     The same rows as files (in data.csv the target is called ``label``).
 
-What it imports or defines besides, it must import or define, in its blocks from the first on; `PRELUDES` has the few
-pages that speak of more things of the reader's.
+What it imports or defines besides, it must import or define, in its blocks from the first on; `PRELUDES` has the
+page that speaks of more things of the reader's.
 """
 
 from __future__ import annotations
@@ -21,17 +21,6 @@ from commands import run, split
 from pages import ROOT, blocks
 
 PRELUDES = {
-    "docs/pytorch.md": """
-        import torch
-        from torch.utils.data import DataLoader, TensorDataset
-
-        torch.manual_seed(0)
-        data = TensorDataset(torch.randn(64, 4), torch.randn(64, 3).softmax(1))
-        loader, full_loader, epochs = DataLoader(data, batch_size=16), DataLoader(data, batch_size=64), 2
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-        piece1, piece2, piece3 = list(loader)[:3]
-        X, y = torch.randn(64, 4).double(), torch.randn(64, 3).double()
-    """,
     "docs/reliability.md": """
         import trsvr
 

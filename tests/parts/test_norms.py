@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cases import cases
 from trsvr.parts.norms import (
     BlockNorm,
     DenseNorm,
@@ -38,7 +39,7 @@ def test_the_quasi_newton_norm_is_a_sum_of_squares():
 
 def test_rounding_does_not_make_the_quasi_newton_norm_negative():
     rng = np.random.default_rng(3)
-    for _ in range(50):
+    for _ in cases(50, seed=3):
         directions = rng.normal(size=(6, 20)) * 10.0 ** rng.uniform(-9, 9, size=(6, 1))
         images = directions * 10.0 ** rng.uniform(-14, 14, size=20)  # curvatures of one matrix, 28 decades apart
         norm = QuasiNewtonNorm(10.0 ** rng.uniform(-14, 14, size=20), directions, images)
@@ -95,7 +96,7 @@ def test_no_shift_is_made_where_nothing_is_penalised():
 def test_a_square_is_not_negative_by_rounding():
     """Nothing but a shift, which changes nothing; and directions remembered where curvatures were other ones."""
     rng = np.random.default_rng(3)
-    for trial in range(200):
+    for trial in cases(200, seed=3):
         directions = rng.normal(size=(6, 12)) * 10.0 ** rng.uniform(-6, 6, size=(6, 1))
         matrix = np.diag(10.0 ** rng.uniform(-12, 3, size=12))
         plain = QuasiNewtonNorm(10.0 ** rng.uniform(-40, 0, size=12), directions, directions @ matrix)
@@ -106,7 +107,7 @@ def test_a_square_is_not_negative_by_rounding():
 def test_conjugate_gradients_do_not_follow_rounding():
     """Two equal columns and no penalty: how they differ changes nothing, and the gradient's part of it is noise."""
     rng = np.random.default_rng(4)
-    for _ in range(50):
+    for _ in cases(50, seed=4):
         X = rng.normal(size=(40, 7))
         X[:, 0] = X[:, 1] * rng.choice([1.0, 3.0, 30.0])
         gradient = X.T @ rng.normal(size=40) + 1e-15 * rng.normal(size=7)
@@ -119,7 +120,7 @@ def test_conjugate_gradients_do_not_follow_rounding():
 
 def test_a_newton_step_as_long_as_the_radius_ends_on_the_boundary_whatever_its_rounding():
     random = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in cases(200, seed=0):
         d = int(random.integers(1, 12))
         matrix = np.cov(random.normal(size=(d, 3 * d + 2))).reshape(d, d)
         norm, gradient = DenseNorm(matrix, np.full(d, 1e-3)), random.normal(size=d) * 10.0 ** random.uniform(-8, 8)

@@ -192,3 +192,53 @@ def test_what_the_users_function_raises_reaches_the_user():
 
     with pytest.raises(RuntimeError, match="my own error"):
         trsvr.minimize(FunctionProblem(100, 3, broken), SVRG)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((gradient, gradient), r"value must return one number, got shape \(3,\); are gradient and value in each"),
+        ((value, gradient), r"value must return one number, got shape \(3,\); are gradient and value in each"),
+        ((value, value), r"gradient must return an array of shape \(3,\), got .*; are gradient and value in"),
+        ((gradient, lambda x, i: None), "value must return one number, got None: is a return missing"),
+        ((gradient, lambda x, i: "low"), "value must return one number, got 'low'"),
+        ((lambda x, i: None, value), "gradient must return .*, got None: is a return missing"),
+        ((lambda x, i: [[1.0], [2.0, 3.0]], value), "gradient must return .*, got list"),
+    ],
+)
+def test_what_is_no_number_or_no_vector_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        trsvr.minimize(FunctionProblem(100, 3, *arguments), SVRG)
+
+
+def test_an_error_inside_a_users_function_says_which_and_with_what():
+    def swapped(indices, x):
+        return A[indices].T @ (A[indices] @ x - B[indices]) / len(indices)
+
+    with pytest.raises(IndexError) as caught:
+        trsvr.minimize(FunctionProblem(100, 3, swapped), SVRG)
+    notes = "raised in gradient(x, indices), with x of length 3 and 100 whole numbers as indices"
+    assert caught.value.__notes__ == [notes]
+
+
+@pytest.mark.parametrize("which", ["gradient", "value", "hessian_product"])
+def test_a_function_that_changes_x_is_noticed(which):
+    def changing(function):
+        def changed(x, i, *v):
+            x += 1.0
+            return function(x, i, *v)
+
+        return changed
+
+    functions = {"gradient": gradient, "value": value, "hessian_product": hessian_product}
+    functions[which] = changing(functions[which])
+    start = np.ones(3)
+    with pytest.raises(ValueError, match=f"{which} must not change its argument x"):
+        trsvr.minimize(FunctionProblem(100, 3, **functions), trsvr.TrustRegion(), x0=start)
+    assert (start == 1.0).all()
+
+
+def test_it_introduces_itself():
+    assert repr(full()) == "FunctionProblem(100 components, 3 parameters)"
+    assert "<td" in full()._repr_html_()
+    assert "FunctionProblem" in full()._repr_html_()

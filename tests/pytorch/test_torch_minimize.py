@@ -210,3 +210,41 @@ def test_a_run_continues_from_its_checkpoint_to_the_same_bits(tensors, tmp_path)
     assert (resumed.x == whole.x).all()
     problem.load(resumed.x)
     assert all(map(torch.equal, problem.model.parameters(), net.parameters()))
+
+
+def test_numpy_arrays_are_data(tensors):
+    X, y = tensors
+    ours = minimize(linear(), logistic, (X.numpy(), y.numpy()), "lbfgs", weight_decay=1e-2)
+    assert_allclose(ours.x, minimize(linear(), logistic, tensors, trsvr.LBFGS(), weight_decay=1e-2).x)
+    single = ModelProblem(linear(torch.float32), logistic, [X.numpy(), y.numpy()])  # floats follow the model
+    assert single.value_and_gradient(np.zeros(6))[0] == pytest.approx(np.log(2.0))
+    labels = ModelProblem(nn.Linear(6, 2).double(), F.cross_entropy, (X.numpy(), (y.numpy() > 0).astype(np.int64)))
+    assert np.isfinite(labels.value_and_gradient(labels.start())[0])
+    with pytest.raises(ValueError, match="arrays of numbers, got an array of <U"):
+        ModelProblem(linear(), logistic, (X.numpy(), np.where(y.numpy() > 0, "a", "b")))
+
+
+def test_batch_norm_in_training_mode_is_refused_by_name(tensors):
+    X, y = tensors
+    net = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double()
+    with pytest.raises(ValueError, match=r"model has BatchNorm1d in training mode.*call model\.eval\(\)"):
+        minimize(net, logistic, (X, y))
+    assert minimize(net.eval(), logistic, (X, y), max_epochs=1).epochs == 1
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_shapes_that_are_stretched_to_each_other_are_named(tensors):
+    X, y = tensors
+    net = nn.Linear(6, 1).double()
+    with pytest.raises(ValueError, match=r"outputs of shape \(2, 1\) and targets of shape \(2,\) .*target\[:, None\]"):
+        minimize(net, F.mse_loss, (X, y))
+    assert minimize(net, F.mse_loss, (X, y[:, None])).success
+
+
+def test_the_learning_rate_by_its_usual_name():
+    parameters = [nn.Parameter(torch.ones(2))]
+    assert trsvr.torch.TRSVR(parameters, lr=0.25).param_groups[0]["lr"] == 0.25
+    with pytest.raises(ValueError, match="alpha must be given, once"):
+        trsvr.torch.TRSVR(parameters)
+    with pytest.raises(ValueError, match=r"alpha must be given, once.*alpha=0\.1, lr=0\.2"):
+        trsvr.torch.TRSVR(parameters, 0.1, lr=0.2)

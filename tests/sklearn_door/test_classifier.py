@@ -11,6 +11,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse
 from agreement import objective
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -20,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 import trsvr
-from trsvr.sklearn import TRSVRClassifier
+from trsvr.sklearn import TRSVRClassifier, TRSVRClassifierCV
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +320,7 @@ def test_an_interrupt_is_not_swallowed(two, monkeypatch):
         raise KeyboardInterrupt
 
     X, y = two
-    monkeypatch.setattr(trsvr.solvers.adaptive.AdaptiveTRSVR, "epoch", interrupted)
+    monkeypatch.setattr(trsvr.engine.run.Run, "run_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         TRSVRClassifier().fit(X, y)
 
@@ -384,3 +385,34 @@ def test_bad_data(two):
     with pytest.raises(AttributeError) as raised:
         TRSVRClassifier(loss="squared_hinge").fit(X, y).predict_proba(X)
     assert "loss='squared_hinge' gives no probabilities" in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("parameter", ["penalty", "l1_ratio", "dual", "intercept_scaling", "multi_class"])
+def test_parameters_of_logistic_regression_that_are_not_ours_get_an_answer(parameter):
+    for kind in (TRSVRClassifier, TRSVRClassifierCV):
+        with pytest.raises(TypeError, match=rf"{kind.__name__} has no parameter '{parameter}': .*"):
+            kind(**{parameter: None})
+    with pytest.raises(TypeError, match=r"C=numpy\.inf is no penalty"):
+        TRSVRClassifier(penalty=None)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'strength'"):
+        TRSVRClassifier(strength=3)
+    assert "penalty" not in TRSVRClassifier().get_params()
+
+
+@pytest.mark.parametrize("solver", ["newton-cholesky", "liblinear", "newton-cg"])
+def test_solvers_of_scikit_learn_that_are_not_ours_get_an_answer(two, solver):
+    with pytest.raises(ValueError, match=f"solver='{solver}' is scikit-learn's; .* solver=None"):
+        TRSVRClassifier(solver=solver).fit(*two)
+
+
+@pytest.mark.parametrize("which", ["two", "three"])
+def test_sparse_coefficients(which, request):
+    X, y = request.getfixturevalue(which)
+    model = TRSVRClassifier(warm_start=True).fit(X, y)
+    expected, coef = model.predict_proba(X), model.coef_.copy()
+    assert model.sparsify() is model
+    assert scipy.sparse.issparse(model.coef_)
+    assert_allclose(model.predict_proba(X), expected, rtol=1e-12)
+    assert_allclose(model.predict_proba(scipy.sparse.csr_array(X)), expected, rtol=1e-12)
+    assert (model.densify().coef_ == coef).all()
+    assert isinstance(model.sparsify().fit(X, y).coef_, np.ndarray)

@@ -7,10 +7,11 @@ import warnings
 import numpy as np
 import pytest
 import sklearn
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_breast_cancer, load_iris
-from sklearn.linear_model import LogisticRegressionCV
-from sklearn.metrics import make_scorer
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import get_scorer, log_loss, make_scorer
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
 from trsvr.sklearn import TRSVRClassifier, TRSVRClassifierCV
@@ -156,3 +157,39 @@ def test_metadata_routing():
 def test_bad_parameters(parameters, message):
     with pytest.raises(ValueError, match=message):
         TRSVRClassifierCV(**parameters).fit([[0.0], [1.0]] * 10, [0, 1] * 10)
+
+
+SCORERS = ("f1", "precision", "neg_log_loss", "neg_brier_score", "roc_auc", "balanced_accuracy", "jaccard")
+
+
+@pytest.mark.parametrize("scoring", SCORERS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_scorers_that_need_labels_get_them(scoring):
+    """Two classes with names: the second is the positive one, as in LogisticRegressionCV."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X, named = StandardScaler().fit_transform(X), np.where(y == 1, "yes", "no")
+    options = {"Cs": [0.1, 10.0], "cv": 3, "scoring": scoring}
+    ours = TRSVRClassifierCV(**options).fit(X, named)
+    theirs = TRSVRClassifierCV(**options).fit(X, y)  # numbers, which every scorer understands
+    assert_allclose(ours.scores_, theirs.scores_)
+    scorer = get_scorer(scoring)
+    for fold, (train, test) in enumerate(StratifiedKFold(3).split(X, y)):
+        model = LogisticRegression(C=10.0, tol=1e-8, max_iter=10_000).fit(X[train], y[train])
+        assert_allclose(ours.scores_[fold, 1], scorer(model, X[test], y[test]), rtol=1e-4)
+    assert ours.score(X, named) == pytest.approx(theirs.score(X, y))
+
+
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "roc_auc_ovr", "f1_macro", "accuracy"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_a_fold_that_lacks_a_class_is_scored(scoring):
+    X, y = load_iris(return_X_y=True)
+    kept = np.r_[0:50, 50:100, 100:110]
+    folds = [(np.r_[0:40, 50:90, 100:110], np.r_[40:50, 90:100]), (np.r_[10:50, 60:110], np.r_[0:10, 50:60])]
+    model = TRSVRClassifierCV(Cs=[1.0], cv=folds, scoring=scoring).fit(X[kept], np.array(["a", "b", "c"])[y[kept]])
+    if scoring != "roc_auc_ovr":  # not defined for a class that is not there
+        assert np.isfinite(model.scores_).all()
+    if scoring == "neg_log_loss":
+        train, test = folds[0]
+        theirs = LogisticRegression(tol=1e-8, max_iter=10_000).fit(X[kept][train], y[kept][train])
+        expected = -log_loss(y[kept][test], theirs.predict_proba(X[kept][test]), labels=[0, 1, 2])
+        assert_allclose(model.scores_[0, 0], expected, rtol=1e-5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
@@ -106,3 +107,30 @@ def test_bad_parameters(diabetes):
         TRSVRRegressor(loss="pseudo_huber", delta=0).fit(X, y)
     with pytest.warns(ConvergenceWarning, match="TRSVRRegressor did not converge in 1 iterations"):
         TRSVRRegressor(loss="pseudo_huber", max_iter=1).fit(X, y)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6, 1e8])
+def test_columns_far_from_zero_are_as_good_as_others(offset):
+    """Ridge centres; sums over such columns would lose the digits that tell rows apart."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = X @ [1.0, 2.0, 3.0, 4.0] + rng.normal(size=200)
+    weights = rng.uniform(size=200)
+    ours = TRSVRRegressor(alpha=3.0).fit(X + offset, y, sample_weight=weights)
+    theirs = Ridge(alpha=3.0).fit(X + offset, y, sample_weight=weights)
+    assert_allclose(ours.coef_, theirs.coef_, rtol=1e-6)
+    assert_allclose(ours.predict(X + offset), theirs.predict(X + offset), atol=1e-5)
+    again = TRSVRRegressor(alpha=3.0, warm_start=True).fit(X + offset, y).fit(X + offset, y)
+    assert again.n_iter_[0] <= 1
+
+
+def test_text_is_refused_in_words(diabetes):
+    X, y = diabetes
+    with pytest.raises(ValueError, match=r"y must be numbers, got <U\d+ such as .*; labels are for TRSVRClassifier"):
+        TRSVRRegressor().fit(X, y.astype(str))
+
+
+@pytest.mark.parametrize("parameter", ["l1_ratio", "positive", "copy_X"])
+def test_parameters_of_ridge_that_are_not_ours_get_an_answer(parameter):
+    with pytest.raises(TypeError, match=rf"TRSVRRegressor has no parameter '{parameter}': .*"):
+        TRSVRRegressor(**{parameter: True})

@@ -9,6 +9,7 @@ import scipy.sparse
 import sklearn.datasets
 
 import trsvr
+from cases import cases
 from oracle import Oracle
 from trsvr.engine import Tolerance
 from trsvr.problems import (
@@ -214,7 +215,7 @@ def test_what_only_the_penalty_sees_is_not_left_undone(l2, loss, intercept, star
 
     A diagonal norm is no model of them, and a run that believed its own estimate was up to 1e-5 from the minimum.
     """
-    for seed in range(6):
+    for seed in cases(6):
         problem, oracle = dependent(seed, loss, l2, intercept)
         x0 = None if start == "zero" else np.random.default_rng(seed).normal(size=problem.n_parameters)
         result = trsvr.minimize(problem, trsvr.TRSVR(norm="diagonal"), x0=x0)

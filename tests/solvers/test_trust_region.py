@@ -99,13 +99,13 @@ def test_the_same_from_parts(convex):
     [
         (lambda: trsvr.TrustRegion(initial_radius=2.0, max_radius=1.0), "max_radius must be at least initial_radius"),
         (lambda: trsvr.TrustRegion(eta=0.25), "eta must be a number from 0 to below 0.25"),
-        (lambda: trsvr.TrustRegion(hessian="identity"), "hessian must be one of 'exact', 'estimated'"),
+        (lambda: trsvr.TrustRegion(hessian="identity"), "hessian must be one of 'auto', 'exact', 'estimated'"),
         (
             lambda: trsvr.minimize(FunctionProblem(3, 2, lambda x, i: x), trsvr.TrustRegion()),
             "TrustRegion compares function values: give the FunctionProblem a value function",
         ),
         (
-            lambda: trsvr.minimize(rosenbrock(product=False), trsvr.TrustRegion()),
+            lambda: trsvr.minimize(rosenbrock(product=False), trsvr.TrustRegion(hessian="exact")),
             "hessian 'exact' needs a problem with hessian_product, which FunctionProblem has not; 'estimated' works",
         ),
     ],
@@ -115,7 +115,9 @@ def test_refused(run, message):
         run()
 
 
-def test_estimated_products_need_no_formula():
-    result = trsvr.minimize(rosenbrock(product=False), trsvr.TrustRegion(hessian="estimated"), x0=[-1.2, 1.0], tol=1e-8)
+@pytest.mark.parametrize("hessian", ["auto", "estimated"])
+def test_estimated_products_need_no_formula(hessian):
+    solver = trsvr.TrustRegion(hessian=hessian)
+    result = trsvr.minimize(rosenbrock(product=False), solver, x0=[-1.2, 1.0], tol=1e-8)
     assert result.success
     assert_allclose(result.x, [1.0, 1.0], atol=1e-7)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from cases import cases
 from oracle import Oracle, loss_terms, scaled_weights
 from trsvr import problems, theory
 from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
@@ -88,7 +89,7 @@ def test_double_well_within_its_radius(nonconvex, radius):
     low = theory.lowest_curvature(problem)
     rng = np.random.default_rng(7)
     ratios = []
-    for _ in range(200):
+    for _ in cases(200, seed=7):
         x, y = rng.uniform(-radius, radius, size=(2, 6))
         values = np.linalg.eigvalsh(oracle.hessian(x))
         assert np.abs(values).max() <= L * (1 + 1e-9)
@@ -112,7 +113,7 @@ def test_double_well_outgrows_every_global_constant(nonconvex):
 def test_sublevel_radius_contains_the_level_set(nonconvex):
     problem, oracle = nonconvex
     rng = np.random.default_rng(11)
-    for _ in range(200):
+    for _ in cases(200, seed=11):
         x = rng.normal(size=6) * rng.uniform(0.1, 5)
         assert np.abs(x).max() <= theory.sublevel_radius(problem, oracle.value(x)) * (1 + 1e-12)
     convex_only = LinearModel(oracle.X, oracle.y, Logistic(), L2(0.5))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.optimize
 from sklearn.linear_model._sag import get_auto_step_size
 
 from oracle import Oracle
-from trsvr import SVRG, TRSVR, minimize, problems, theory
+from trsvr import SAGA, SARAH, SVRG, TRSVR, minimize, problems, theory
 
 
 @pytest.mark.parametrize("strength", [1e-6, 1e-3, 1.0])
@@ -78,3 +80,32 @@ def test_gap_where_curvature_is_negative(nonconvex):
     assert theory.estimate_gap(problem, x, np.full(6, np.nan)).kind == "unknown"
     result = minimize(problem, TRSVR(alpha=1.0, batch_size=50, inner_steps=20), max_epochs=50)
     assert theory.estimate_gap(problem, result.x, result.gradient).value < 1e-6
+
+
+def test_a_value_that_cannot_be_negative_bounds_the_gap(convex):
+    problem, x = convex[0], np.full(6, 100.0)
+    value, gradient = problem.value_and_gradient(x)
+    loose, tight = theory.estimate_gap(problem, x, gradient), theory.estimate_gap(problem, x, gradient, 1e-3)
+    assert loose.value > value
+    assert (tight.value, tight.kind) == (1e-3, "bound")
+    assert theory.estimate_gap(problem, x, gradient, loose.value + 1.0) == loose
+
+
+@pytest.mark.parametrize("method", [SVRG(), SAGA(), SARAH(batch_size=4)], ids=repr)
+def test_a_curvature_without_bound_asks_for_a_step(method):
+    """Poisson regression: e^z grows along the first step; a step of one's own is taken as it is."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = rng.poisson(np.exp(X @ [1.0, -1.0, 0.5] + 2.0))
+
+    def gradient(x, i):
+        return X[i].T @ (np.exp(X[i] @ x) - y[i]) / len(i)
+
+    def value(x, i):
+        return np.mean(np.exp(X[i] @ x) - y[i] * (X[i] @ x))
+
+    problem = problems.FunctionProblem(300, 3, gradient, value)
+    with pytest.raises(ValueError, match=r"curvature that grows .* give a number, such as step=1e-3"):
+        minimize(problem, method)
+    result = minimize(problem, dataclasses.replace(method, step=1e-5), max_epochs=3)
+    assert result.value < problem.value_and_gradient(np.zeros(3))[0]

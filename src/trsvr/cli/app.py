@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +19,12 @@ from trsvr.cli.solve import resume, solve
 from trsvr.cli.theory import theory
 
 ERROR, INTERRUPTED = 2, 130
+# What the library calls by the names of its parameters is an option here.
+_PARAMETER = re.compile(
+    r"^(max_epochs|max_passes|max_seconds|checkpoint_every|alpha|step|batch_size|inner_steps|hessian|seed|threads|mu0|mu1"
+    r"|gamma|epsilon) must"
+)
+_OPTIONS = {"max_epochs": "epochs", "max_passes": "passes", "max_seconds": "seconds"}
 
 app = typer.Typer(
     name="trsvr",
@@ -110,7 +117,9 @@ def _message(error: Exception) -> str | None:
     elif isinstance(error, MemoryError):
         text = f"not enough memory{': ' if str(error) else ''}{error}"
     elif isinstance(error, ValueError | OSError | ImportError):
-        text = str(error)
+        text = _PARAMETER.sub(
+            lambda found: f"--{_OPTIONS.get(found[1]) or found[1].replace('_', '-')} must", str(error)
+        )
     else:
         text = f"{type(error).__name__}: {error} (this should not happen; --debug shows where)"
     return " ".join(text.split())

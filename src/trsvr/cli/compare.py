@@ -144,6 +144,8 @@ def compare(
     format_: o.Format = "auto",
     header: o.Header = True,
     zero_based: o.ZeroBased = False,
+    sep: o.Separator = "auto",
+    drop: o.Drop = None,
     preprocess: Preprocess = "default",
     data_dir: DataDir = None,
     l2: o.Strength = 1e-4,
@@ -177,7 +179,8 @@ def compare(
     o.objective("logistic", l2, well, a, 1.0)  # refused before long files are read
     if out is not None:
         check_folder(out)
-    data = _read(dataset, Wanted(target=target, header=header, zero_based=zero_based), format_, preprocess, data_dir)
+    wanted_table = Wanted(target, header=header, zero_based=zero_based, separator=sep, drop=drop or ())
+    data = _read(dataset, wanted_table, format_, preprocess, data_dir)
     problem = o.problem_from(data.X, data.y, "logistic", l2, well, a, 1.0, intercept)
     tuned = study.methods if study else {}
     contestants = [_contestant(name, {**tuned.get(name, {}), **given}, problem) for name, given in wanted]
@@ -328,8 +331,8 @@ def _read(dataset: str, wanted: Wanted, format_: str, method: str, data_dir: Pat
     names = [*ENTRIES, *(name for name in GENERATORS if name not in ENTRIES)]
     path = Path(dataset)
     if dataset in names and not path.is_file():
-        if wanted.target is not None or format_ != "auto":
-            raise ValueError("--target and --format are for files, not for the data sets that are known by name")
+        if wanted != Wanted(header=wanted.header, zero_based=wanted.zero_based) or format_ != "auto":
+            raise ValueError("--target, --format, --sep and --drop are for files, not for data sets known by name")
         data = load(dataset, preprocess=method, data_dir=data_dir)
         return _Data(data.X, data.y, data.name, data.source)
     if not path.exists() and not path.suffix and path.name == dataset:  # a misspelt name, more likely than a file

@@ -37,9 +37,30 @@ class Model:
 
     def decision(self, X: Any) -> NDArray[np.float64]:
         """Margins of the rows of X, shape (N, K)."""
-        weights = self.x.reshape(-1, self.facts["n_outputs"])
-        margins = np.asarray(X @ weights[: self.facts["n_features"]], dtype=np.float64)
-        return margins + weights[-1] if self.facts["intercept"] else margins
+        margins = np.asarray(X @ self.coefficients, dtype=np.float64)
+        return margins if self.intercepts is None else margins + self.intercepts
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns; numbers, as the file counts them, where it has no names."""
+        first = 0 if self.facts["zero_based"] else 1
+        return list(self.facts["columns"] or map(str, range(first, first + self.facts["n_features"])))
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs: the classes where there are several."""
+        several = self.facts["n_outputs"] > 1
+        return [str(label) for label in self.classes] if several and self.classes is not None else ["coefficient"]
+
+    @property
+    def coefficients(self) -> NDArray[np.float64]:
+        """One row per column of the data, one column per output."""
+        return self.x.reshape(-1, self.facts["n_outputs"])[: self.facts["n_features"]]
+
+    @property
+    def intercepts(self) -> NDArray[np.float64] | None:
+        """One per output."""
+        return self.x.reshape(-1, self.facts["n_outputs"])[-1] if self.facts["intercept"] else None
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, or numbers for regression."""
@@ -114,19 +135,40 @@ def _check_facts(facts: dict[str, Any]) -> None:
         raise ValueError("columns")
 
 
-def scores(y: NDArray[Any], predicted: NDArray[Any], classes: NDArray[Any] | None) -> dict[str, float] | None:
+def text_of(value: Any) -> str:
+    """A label or number as a person would write it, and so that it reads back the same."""
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+    return str(value)
+
+
+def why_not_scored(y: NDArray[Any], classes: NDArray[Any] | None) -> str | None:
+    """Why labels cannot be compared with a model's predictions: one of them is not among its classes; else None."""
+    is_text = y.dtype.kind not in "buif"
+    if classes is None:
+        return f"the model predicts numbers, and the target holds text such as {str(y[0])!r}" if is_text else None
+    known = ", ".join(map(text_of, classes[:8])) + (", …" if len(classes) > 8 else "")
+    same_kind = is_text == (classes.dtype.kind not in "buif")
+    foreign = y[~np.isin(y, classes)] if same_kind else y
+    return f"the target has the label {text_of(foreign[0])}, and the model knows {known}" if foreign.size else None
+
+
+def scores(
+    y: NDArray[Any],
+    predicted: NDArray[Any],
+    classes: NDArray[Any] | None,
+    weights: NDArray[np.float64] | None = None,
+) -> dict[str, float] | None:
     """Accuracy of a classification; root mean square error and R² of a regression.
 
-    None where y cannot be compared: no label of it is a class of the model, or it is text and the model's are numbers.
+    None where y cannot be compared: see `why_not_scored`.
     """
-    is_text = y.dtype.kind not in "buif"
-    if classes is not None:
-        if is_text != (classes.dtype.kind not in "buif") or not np.isin(y, classes).any():
-            return None
-        return {"accuracy": float(np.mean(predicted == y))}
-    if is_text:
+    if why_not_scored(y, classes) is not None:
         return None
-    residual = predicted - y.astype(np.float64)
-    spread = float(np.var(y.astype(np.float64)))
-    mean_square = float(np.mean(residual**2))
+    if classes is not None:
+        return {"accuracy": float(np.average(predicted == y, weights=weights))}
+    numbers = y.astype(np.float64)
+    spread = float(np.average((numbers - np.average(numbers, weights=weights)) ** 2, weights=weights))
+    mean_square = float(np.average((predicted - numbers) ** 2, weights=weights))
     return {"rmse": mean_square**0.5, "r2": 1.0 - mean_square / spread if spread > 0 else float("nan")}

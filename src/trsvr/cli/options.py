@@ -22,6 +22,8 @@ LOSSES = {
     "pseudo-huber": problems.PseudoHuber,
     "softmax": problems.Softmax,
 }
+#: Losses that are never negative: f(x) bounds its own distance from the minimum.
+NOT_NEGATIVE = ("logistic", "squared-hinge", "squared", "pseudo-huber", "softmax")
 HESSIANS = ("estimated", "exact", "identity")
 
 
@@ -60,6 +62,24 @@ Header = Annotated[
 ZeroBased = Annotated[
     bool, typer.Option("--zero-based", help="LIBSVM indices count from 0, not from 1.", rich_help_panel=DATA)
 ]
+Separator = Annotated[
+    str,
+    typer.Option(
+        "--sep",
+        help="Between the columns of a CSV file: a character, tab or space; auto looks at its first line.",
+        rich_help_panel=DATA,
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column that is not used (CSV, Parquet); may be given several times. Default: all are used, but for one "
+        "without a name that only counts the rows.",
+        metavar="COLUMN",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
+]
 Loss = Annotated[
     str,
     typer.Option(
@@ -68,7 +88,7 @@ Loss = Annotated[
         rich_help_panel=OBJECTIVE,
     ),
 ]
-Strength = Annotated[float, typer.Option("--l2", help="λ of (λ/2)‖w‖².", rich_help_panel=OBJECTIVE)]
+Strength = Annotated[float, typer.Option("--l2", "--lambda", help="λ of (λ/2)‖w‖².", rich_help_panel=OBJECTIVE)]
 Gamma = Annotated[float, typer.Option(help="γ of the double well (γ/d) Σ (w² − a²)².", rich_help_panel=OBJECTIVE)]
 WellPosition = Annotated[float, typer.Option("--a", help="a of the double well.", rich_help_panel=OBJECTIVE)]
 Delta = Annotated[float, typer.Option(help="Where pseudo-huber turns linear.", rich_help_panel=OBJECTIVE)]
@@ -150,10 +170,11 @@ def problem_from(
     delta: float,
     intercept: bool,
     device: str = "cpu",
+    weights: Any = None,
 ) -> Any:
     """The problem that the options describe."""
     formula, regularizer = objective(loss, l2, gamma, a, delta)
-    return linear_model(device)(X, y, formula, regularizer, intercept=intercept)
+    return linear_model(device)(X, y, formula, regularizer, intercept=intercept, sample_weight=weights)
 
 
 def number(name: str, text: str, *words: str) -> Any:

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from trsvr._files import written_beside
 from trsvr.cli import options as o
-from trsvr.cli.models import Model, load_model, scores
+from trsvr.cli.models import Model, load_model, scores, text_of, why_not_scored
 from trsvr.cli.output import as_json
 from trsvr.cli.tables import Wanted, format_of, read_table
 
@@ -39,29 +38,32 @@ def predict(
     target: o.Target = None,
     format_: o.Format = "auto",
     header: o.Header = True,
+    sep: o.Separator = "auto",
     out: Out = None,
     probabilities: Probabilities = False,
     json: o.Json = False,
 ) -> None:
     """Predict with a model that trsvr solve has written.
 
-    Predictions come as CSV, one line per row. Where FILE has the target too, the score is told on stderr.
+    Predictions come as CSV, one line per row. Where FILE has the target too, the score is told on stderr; labels that
+    the model does not know are not scored.
     """
     loaded = load_model(model)
     kind = format_of(file, format_)
-    table = read_table(file, _wanted(loaded, kind, target, header), kind)
+    table = read_table(file, _wanted(loaded, kind, target, header, sep), kind)
     predicted = loaded.predict(table.X)
     found = None if table.y is None else scores(table.y, predicted, loaded.classes)
+    reason = None if table.y is None else why_not_scored(table.y, loaded.classes)
     columns: dict[str, NDArray[Any]] = {"prediction": predicted}
     if probabilities:
         shares = loaded.probabilities(table.X)
         for k, label in enumerate(loaded.classes if loaded.classes is not None else []):
-            columns[f"probability of {_text(label)}"] = shares[:, k]
+            columns[f"probability of {text_of(label)}"] = shares[:, k]
     if out is not None:
         with written_beside(out) as path, path.open("w", encoding="utf-8", newline="") as stream:
             _write(stream, columns)
     if json:
-        told: dict[str, Any] = {"rows": len(predicted), "scores": found}
+        told: dict[str, Any] = {"rows": len(predicted), "scores": found, "not_scored": reason}
         told |= {"file": str(out)} if out is not None else columns
         print(as_json(told))
         return
@@ -70,31 +72,27 @@ def predict(
     if found is not None:
         told_scores = ", ".join(f"{name} {value:.6g}" for name, value in found.items())
         print(f"{file.name}: {told_scores} ({len(predicted)} rows)", file=sys.stderr)
+    if reason is not None:
+        print(f"{file.name}: no score: {reason}", file=sys.stderr)
 
 
-def _wanted(model: Model, kind: str, target: str | None, header: bool) -> Wanted:
+def _wanted(model: Model, kind: str, target: str | None, header: bool, separator: str) -> Wanted:
     columns = model.facts["columns"]
+    asked_for = target is not None
     if target is None and columns is not None and kind in ("csv", "parquet"):
         target = model.facts["target"]
     return Wanted(
         target=target,
-        target_needed=False,
+        target_needed=asked_for,
         columns=columns,
         n_features=model.facts["n_features"],
         header=header,
         zero_based=model.facts["zero_based"],
+        separator=separator,
     )
-
-
-def _text(value: Any) -> str:
-    """A label or number as a person would write it, and so that it reads back the same."""
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
-    return str(value)
 
 
 def _write(stream: TextIO, columns: dict[str, NDArray[Any]]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_text(value) for value in row] for row in zip(*columns.values(), strict=True))
+    writer.writerows([text_of(value) for value in row] for row in zip(*columns.values(), strict=True))

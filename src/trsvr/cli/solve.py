@@ -16,6 +16,7 @@ import typer
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._arrays import Vector
 from trsvr._device import linear_model
 from trsvr._version import __version__
 from trsvr.cli import options as o
@@ -24,6 +25,7 @@ from trsvr.cli import solve_options as own
 from trsvr.cli.models import Model, scores
 from trsvr.cli.output import as_json, check_folder, show_pairs
 from trsvr.cli.remote import connected, remote_format, remote_problem
+from trsvr.cli.scaling import Scaling
 from trsvr.cli.tables import Table, Wanted, read_table
 from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
@@ -34,6 +36,7 @@ from trsvr.theory import Gap, estimate_gap
 
 # Address of a scheduler, number of workers, memory of each.
 _Cluster = tuple[str | None, int | None, str | None]
+_OBJECTIVE = ("loss", "l2", "gamma", "a", "delta", "intercept", "standardize")
 _NO_GAP = Gap(float("nan"), "unknown", "the data can no longer be reached")
 
 
@@ -43,13 +46,17 @@ def solve(
     format_: o.Format = "auto",
     header: o.Header = True,
     zero_based: o.ZeroBased = False,
+    sep: o.Separator = "auto",
+    drop: o.Drop = None,
+    weights: own.Weights = None,
     test_size: own.TestSize = None,
     loss: o.Loss = "logistic",
     l2: o.Strength = 1e-4,
     gamma: o.Gamma = 0.0,
     a: o.WellPosition = 0.5,
     delta: o.Delta = 1.0,
-    intercept: o.Intercept = False,
+    intercept: o.Intercept = True,
+    standardize: own.Standardize = False,
     method: o.Method = "trsvr",
     alpha: o.Alpha = None,
     step: own.Step = None,
@@ -88,6 +95,9 @@ def solve(
         format=format_,
         header=header,
         zero_based=zero_based,
+        sep=sep,
+        drop=tuple(drop or ()),
+        weights=weights,
         test_size=test_size,
         loss=loss,
         l2=l2,
@@ -95,6 +105,7 @@ def solve(
         a=a,
         delta=delta,
         intercept=intercept,
+        standardize=standardize,
         method=method,
         tol=tol,
         seed=seed,
@@ -188,21 +199,37 @@ class _Task:
     tol: str
     seed: int
     device: str
+    sep: str = "auto"
+    drop: tuple[str, ...] = ()
+    weights: str | None = None
+    standardize: bool = False
 
     @classmethod
     def from_note(cls, path: Path, note: Any) -> _Task:
         """The task in a checkpoint's note, which anybody may have written."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        if not isinstance(note, dict) or set(note) != set(names):
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        needed = {name for name, field in fields.items() if field.default is dataclasses.MISSING}
+        if not isinstance(note, dict) or not needed <= set(note) <= set(fields):
             raise ValueError(f"{path} was not written by trsvr solve: trsvr.resume continues it from Python")
-        for field in dataclasses.fields(cls):
-            entry = note[field.name]
-            wanted = {"str": str, "bool": bool, "int": int, "float": int | float, "str | None": str | None}[
-                str(field.type)
-            ]
-            if not isinstance(entry, wanted):
-                raise ValueError(f"{path}: {field.name} must be {field.type}, got {entry!r}")
-        return cls(**note)
+        kinds = {"str": str, "bool": bool, "int": int, "float": int | float, "str | None": str | None}
+        for name, entry in note.items():
+            kind = str(fields[name].type)
+            of_texts = isinstance(entry, list) and all(isinstance(text, str) for text in entry)
+            if not (of_texts if kind not in kinds else isinstance(entry, kinds[kind])):
+                raise ValueError(f"{path}: {name} must be {kind}, got {entry!r}")
+        return cls(**{**note, "drop": tuple(note.get("drop", ()))})
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is expected of the file."""
+        return Wanted(
+            self.target,
+            header=self.header,
+            zero_based=self.zero_based,
+            separator=self.sep,
+            weights=self.weights,
+            drop=self.drop,
+        )
 
 
 def _every(text: str | None) -> Any:
@@ -238,13 +265,7 @@ def _carry_out(
         check_folder(out)
     file = Path(task.file)
     objective = o.objective(task.loss, task.l2, task.gamma, task.a, task.delta)
-    if cluster is not None:
-        opened = _on_cluster(
-            file, task.format, task.target, task.zero_based, objective, task.intercept, task.test_size, *cluster
-        )
-    else:
-        wanted = Wanted(target=task.target, header=task.header, zero_based=task.zero_based)
-        opened = _in_memory(task, file, wanted)
+    opened = _in_memory(task, file) if cluster is None else _on_cluster(task, file, objective, *cluster)
     with opened as data:
         problem = data.problem
         result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
@@ -257,21 +278,23 @@ def _carry_out(
             "target": data.target,
             "zero_based": task.zero_based,
         }
-        model = Model(result.x, problem.classes, facts)
+        model = Model(data.in_file_units(result.x), problem.classes, facts)
         lost = result.status is Status.DATA_LOST
         report = {
             "trsvr": __version__,
             "file": task.file,
             "rows": problem.n_samples,
             "columns": problem.n_features,
-            "objective": {name: getattr(task, name) for name in ("loss", "l2", "gamma", "a", "delta", "intercept")},
+            "left_out": data.left_out,
+            "objective": {name: getattr(task, name) for name in _OBJECTIVE},
             "classes": problem.classes,
             "column_names": data.columns,
+            **answer.weights(model),
             "method": task.method,
             "settings": dataclasses.asdict(result.solver),
             "seed": task.seed,
             "device": task.device,
-            **answer.outcome(result, _NO_GAP if lost else estimate_gap(problem, result.x, result.gradient)),
+            **answer.outcome(result, _NO_GAP if lost else _gap(problem, result, task.loss)),
             "train": None if lost else data.train_scores(model),
             "held_out": data.held_out_scores(model),
             "held_out_rows": data.held_out_rows,
@@ -281,8 +304,12 @@ def _carry_out(
     if json:
         print(as_json(report))
     else:
-        show_pairs(f"{file.name}: {task.loss}, {task.method}", answer.lines(report))
+        show_pairs(f"{file.name}: {task.loss}, {task.method}", answer.lines(report, model))
     raise typer.Exit(_exit_status(result.status, o.number("--tol", task.tol, "auto", "none")))
+
+
+def _gap(problem: Any, result: Result, loss: str) -> Gap:
+    return estimate_gap(problem, result.x, result.gradient, result.value if loss in o.NOT_NEGATIVE else None)
 
 
 def _exit_status(status: Status, tolerance: Any) -> int:
@@ -337,45 +364,55 @@ class _Data:
     columns: tuple[str, ...] | None
     target: str | None
     train_scores: Callable[[Model], dict[str, float] | None]
-    held_out_scores: Callable[[Model], dict[str, float] | None]
-    held_out_rows: int
+    held_out_scores: Callable[[Model], dict[str, float] | None] = lambda model: None
+    held_out_rows: int = 0
+    in_file_units: Callable[[Vector], Vector] = lambda x: x
+    left_out: str | None = None
 
 
 @contextlib.contextmanager
-def _in_memory(task: _Task, file: Path, wanted: Wanted) -> Iterator[_Data]:
-    table = read_table(file, wanted, task.format)
+def _in_memory(task: _Task, file: Path) -> Iterator[_Data]:
+    table = read_table(file, task.wanted, task.format)
     train, held_out = _split(table, task.test_size, task.seed)
-    X, y = _rows(table, train)
+    X, y, weights = _rows(table, train)
+    scaling = Scaling.of(X, task.intercept) if task.standardize else None
+    rows = X if scaling is None else scaling.apply(X)
+    goal = task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept
+    problem = o.problem_from(rows, y, *goal, task.device, weights)
+
+    def in_file_units(x: Vector) -> Vector:
+        return x if scaling is None else scaling.undo(x, problem.n_outputs, task.intercept)
+
     yield _Data(
-        o.problem_from(X, y, task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept, task.device),
+        problem,
         table.columns,
         table.target,
-        lambda model: scores(y, model.predict(X), model.classes),
+        lambda model: scores(y, model.predict(X), model.classes, weights),
         lambda model: _held_out_scores(model, table, held_out),
         held_out.size,
+        in_file_units,
+        table.left_out,
     )
 
 
 @contextlib.contextmanager
 def _on_cluster(
+    task: _Task,
     file: Path,
-    format_: str,
-    target: str | None,
-    zero_based: bool,
     objective: tuple[Any, Any],
-    intercept: bool,
-    test_size: str | None,
     scheduler: str | None,
     workers: int | None,
     memory_limit: str | None,
 ) -> Iterator[_Data]:
-    if test_size is not None:
+    if task.test_size is not None:
         raise ValueError("--test-size is for data in memory; with --dask and --scheduler split the file beforehand")
-    kind = remote_format(file, format_)
+    for option, given in (("--weights", task.weights), ("--drop", task.drop), ("--standardize", task.standardize)):
+        if given:
+            raise ValueError(f"{option} is for data in memory, not for --dask and --scheduler")
+    kind = remote_format(file, task.format)
     with connected(scheduler, workers, memory_limit) as client:
-        problem, source = remote_problem(client, file, kind, target, zero_based, objective, intercept)
-        own = source.columns, source.target
-        yield _Data(problem, *own, lambda model: problem.scores(model.x), lambda model: None, 0)
+        problem, source = remote_problem(client, file, kind, task.target, task.zero_based, objective, task.intercept)
+        yield _Data(problem, source.columns, source.target, lambda model: problem.scores(model.x))
 
 
 def _split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -391,13 +428,18 @@ def _split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.i
     return np.sort(order[count:]), np.sort(order[:count])
 
 
-def _rows(table: Table, chosen: NDArray[np.int64] | None) -> tuple[Any, NDArray[Any]]:
+def _rows(table: Table, chosen: NDArray[np.int64] | None) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None]:
     assert table.y is not None, "a table with a target was asked for"
-    return (table.X, table.y) if chosen is None else (table.X[chosen], table.y[chosen])
+    X, y, weights = table.X, table.y, table.weights
+    if weights is not None and weights.shape != y.shape:
+        raise ValueError(f"--weights must have one number for each of the {len(y)} rows, got shape {weights.shape}")
+    if chosen is None:
+        return X, y, weights
+    return X[chosen], y[chosen], None if weights is None else weights[chosen]
 
 
 def _held_out_scores(model: Model, table: Table, held_out: NDArray[np.int64]) -> dict[str, float] | None:
     if not held_out.size:
         return None
-    X, y = _rows(table, held_out)
-    return scores(y, model.predict(X), model.classes)
+    X, y, weights = _rows(table, held_out)
+    return scores(y, model.predict(X), model.classes, weights)

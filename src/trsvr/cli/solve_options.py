@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trsvr.cli.options import CLUSTER, DATA, LIMITS, METHOD, OUTPUT
+from trsvr.cli.options import CLUSTER, DATA, LIMITS, METHOD, OBJECTIVE, OUTPUT
 
 TestSize = Annotated[
     str | None,
@@ -16,6 +16,23 @@ TestSize = Annotated[
         metavar="NUMBER",
         show_default=False,
         rich_help_panel=DATA,
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="Column (CSV, Parquet) or array (NPZ) of the rows' weights; 2 is the row twice. Default: all the same.",
+        metavar="COLUMN",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
+]
+Standardize = Annotated[
+    bool,
+    typer.Option(
+        "--standardize",
+        help="Penalise columns in units of their standard deviation; the coefficients are told in the file's units.",
+        rich_help_panel=OBJECTIVE,
     ),
 ]
 Step = Annotated[
@@ -86,7 +103,8 @@ Seed = Annotated[int, typer.Option(help="Same seed, same result.", rich_help_pan
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for result.json, result.npz (no pickle), trace.csv and figure.png; default: nothing is written.",
+        help="Folder for result.json, coefficients.csv, result.npz (no pickle), trace.csv and figure.png; "
+        "default: nothing is written.",
         show_default=False,
         rich_help_panel=OUTPUT,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 FORMATS = ("auto", "libsvm", "csv", "parquet", "npz")
 _COMPRESSION = (".gz", ".bz2", ".xz", ".zip", ".zst")
 _ENDINGS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
+_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
 _USUAL_TARGETS = ("target", "label", "class", "y")
 
 
@@ -39,6 +42,10 @@ class Table:
         Name of y, where it has one.
     kind : str
         The format.
+    weights : array or None
+        Of the rows, where they were asked for.
+    left_out : str or None
+        A column without a name that only counts the rows, as data frames write it.
     """
 
     X: Any
@@ -46,6 +53,8 @@ class Table:
     columns: tuple[str, ...] | None
     target: str | None
     kind: str
+    weights: NDArray[np.float64] | None = None
+    left_out: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,12 @@ class Wanted:
         Their number.
     header, zero_based : bool
         Details of CSV and LIBSVM files.
+    separator : str
+        Between the columns of a CSV file; "auto" looks at its first line.
+    weights : str or None
+        Name of the rows' weights.
+    drop : sequence of str
+        Columns that are not used.
     """
 
     target: str | None = None
@@ -72,6 +87,9 @@ class Wanted:
     n_features: int | None = None
     header: bool = True
     zero_based: bool = False
+    separator: str = "auto"
+    weights: str | None = None
+    drop: Sequence[str] = ()
 
 
 def format_of(path: Path, chosen: str = "auto") -> str:
@@ -89,6 +107,14 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
     kind = format_of(path, chosen)
     if path.is_dir():
         raise DataFileError(path, None, "this is a folder; a file is wanted")
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT) + _what_was_meant(path), str(path))
+    if wanted.drop and kind not in ("csv", "parquet"):
+        raise ValueError(f"--drop is for columns with names, of CSV and Parquet files; this is {kind.upper()}")
+    if wanted.separator != "auto" and kind != "csv":
+        raise ValueError(f"--sep is for CSV files; this is {kind.upper()}")
+    if len(wanted.separator) != 1 and wanted.separator not in ("auto", *_SEPARATORS):
+        raise ValueError(f"--sep must be one character, tab, space or auto, got {wanted.separator!r}")
     if kind == "libsvm":
         table = _read_libsvm(path, wanted)
     elif kind == "npz":
@@ -103,11 +129,23 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
     return table
 
 
+def _what_was_meant(path: Path) -> str:
+    """A hint for a file that is not there: a data set of that name, or a file with nearly that name."""
+    from trsvr.datasets.registry import ENTRIES
+
+    if str(path) in ENTRIES:
+        return f"; {path} is a known data set: trsvr compare {path} runs on it, trsvr data fetch {path} tells its file"
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    return _check.nearest(path.name, beside) or _check.nearest(path, ENTRIES)
+
+
 def _read_libsvm(path: Path, wanted: Wanted) -> Table:
     from trsvr.datasets.libsvm import read_libsvm
 
     if wanted.target is not None:
         raise ValueError("--target is for CSV, Parquet and NPZ files: in a LIBSVM file the target begins the line")
+    if wanted.weights is not None:
+        raise ValueError("--weights is for CSV, Parquet and NPZ files: a LIBSVM file has none")
     X, y = read_libsvm(path, n_features=wanted.n_features, zero_based=wanted.zero_based)
     return Table(X, y, None, None, "libsvm")
 
@@ -119,8 +157,19 @@ def _read_npz(path: Path, wanted: Wanted) -> Table:
     arrays = read_arrays(path)
     name = wanted.target or "y"
     if name not in arrays and (wanted.target_needed or wanted.target is not None):
-        raise DataFileError(path, None, f"has no array {name!r} for the target; it has {_listed(list(arrays))}")
-    return Table(_matrix(path, arrays), arrays.get(name), None, name, "npz")
+        raise _missing(path, "array", name, " for the target", list(arrays))
+    weights = None
+    if wanted.weights is not None:
+        if wanted.weights not in arrays:
+            raise _missing(path, "array", wanted.weights, " for the weights", list(arrays))
+        weights = arrays[wanted.weights]
+    return Table(_matrix(path, arrays), arrays.get(name), None, name, "npz", weights)
+
+
+def _missing(path: Path, kind: str, name: str, purpose: str, known: list[str]) -> DataFileError:
+    """The error for a column or array that is not there, with the one that was perhaps meant."""
+    near = _check.nearest(name, known)
+    return DataFileError(path, None, f"has no {kind} {name!r}{purpose}; it has {_listed(known)}{near}")
 
 
 def _matrix(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -186,8 +235,26 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 def _read_csv(path: Path, wanted: Wanted) -> pd.DataFrame:
     import pandas as pd
 
-    separator = "\t" if ".tsv" in (ending.lower() for ending in path.suffixes) else ","
+    separator = _separator(path, wanted.separator)
     return pd.read_csv(path, sep=separator, header=0 if wanted.header else None, skipinitialspace=True)
+
+
+def _separator(path: Path, chosen: str) -> str:
+    """What stands between columns, as pandas wants it; by default what the first line shows."""
+    import pandas as pd
+
+    if chosen != "auto":
+        return _SEPARATORS.get(chosen, chosen)
+    if ".tsv" in (ending.lower() for ending in path.suffixes):
+        return "\t"
+    first = pd.read_csv(path, sep=",", header=None, nrows=1, dtype=str)
+    if first.shape[1] > 1:
+        return ","
+    line = str(first.iloc[0, 0])
+    separator = max(";\t|", key=line.count)
+    if separator in line:
+        return separator
+    return r"\s+" if len(line.split()) > 1 else ","
 
 
 def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> Table:
@@ -197,18 +264,40 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
         raise DataFileError(path, None, f"has two columns called {repeated[0]!r}")
     if not len(frame):
         raise DataFileError(path, None, "has no rows")
-    target = _target(path, list(frame.columns), wanted)
-    names = [name for name in frame.columns if name != target] if wanted.columns is None else list(wanted.columns)
-    missing = [name for name in names if name not in frame.columns]
+    columns = list(frame.columns)
+    counter = _row_counter(frame) if kind == "csv" and wanted.header and wanted.columns is None else None
+    target = _target(path, columns, wanted)
+    for name, purpose in ((wanted.weights, " for the weights"), *((name, " to drop") for name in wanted.drop)):
+        if name is not None and name not in columns:
+            raise _missing(path, "column", name, purpose, columns)
+    unused = {target, wanted.weights, counter, *wanted.drop}
+    names = [name for name in columns if name not in unused] if wanted.columns is None else list(wanted.columns)
+    missing = [name for name in names if name not in columns]
     if missing:
-        raise DataFileError(path, None, f"has no column {missing[0]!r}; it has {_listed(list(frame.columns))}")
+        raise _missing(path, "column", missing[0], "", columns)
     if not names:
         raise DataFileError(path, None, f"has no column beside the target {target!r}")
     _check.fits_in_memory(8 * len(frame) * len(names), f"{len(frame)} x {len(names)} numbers", "use fewer rows")
     X = np.empty((len(frame), len(names)))
     for k, name in enumerate(names):
         X[:, k] = _numbers(path, frame[name], name)
-    return Table(X, None if target is None else _labels(path, frame[target], target), tuple(names), target, kind)
+    y = None if target is None else _labels(path, frame[target], target)
+    weights = None if wanted.weights is None else _numbers(path, frame[wanted.weights], wanted.weights)
+    return Table(X, y, tuple(names), target, kind, weights, counter)
+
+
+def _row_counter(frame: pd.DataFrame) -> str | None:
+    """The first column if it has no name and only counts the rows: the index that data frames write."""
+    name = str(frame.columns[0])
+    first = frame.iloc[:, 0]
+    if (
+        name == "Unnamed: 0"
+        and first.dtype.kind == "i"
+        and len(frame.columns) > 2
+        and (first.diff().iloc[1:] > 0).all()
+    ):
+        return name
+    return None
 
 
 def _target(path: Path, columns: list[str], wanted: Wanted) -> str | None:
@@ -217,7 +306,7 @@ def _target(path: Path, columns: list[str], wanted: Wanted) -> str | None:
             return wanted.target
         if not wanted.target_needed:
             return None
-        raise DataFileError(path, None, f"has no column {wanted.target!r} for the target; it has {_listed(columns)}")
+        raise _missing(path, "column", wanted.target, " for the target", columns)
     usual = [name for name in columns if name.lower() in _USUAL_TARGETS]
     if len(usual) == 1:
         return usual[0]
@@ -232,9 +321,9 @@ def _numbers(path: Path, column: pd.Series[Any], name: str) -> NDArray[np.float6
 
     if not is_numeric_dtype(column) and not is_bool_dtype(column):
         shown = next((str(value) for value in column if not isinstance(value, int | float)), "nothing")
-        raise DataFileError(
-            path, None, f"column {name!r} must hold numbers, got {shown!r}; turn categories into columns of 0 and 1"
-        )
+        comma = shown.count(",") == 1 and shown.replace(",", "").lstrip("+-").isdigit()
+        hint = "write decimals with a point" if comma else "turn categories into columns of 0 and 1, or --drop it"
+        raise DataFileError(path, None, f"column {name!r} must hold numbers, got {shown!r}; {hint}")
     try:
         numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):

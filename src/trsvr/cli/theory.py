@@ -42,6 +42,8 @@ def theory(
     format_: o.Format = "auto",
     header: o.Header = True,
     zero_based: o.ZeroBased = False,
+    sep: o.Separator = "auto",
+    drop: o.Drop = None,
     loss: o.Loss = "logistic",
     l2: o.Strength = 1e-4,
     gamma: o.Gamma = 0.0,
@@ -69,7 +71,9 @@ def theory(
     kind = _check.one_of("--hessian", hessian or "estimated", o.HESSIANS)
     own = _own_settings(alpha, batch_size, inner_steps, kind)
     o.objective(loss, l2, gamma, a, delta)
-    table = read_table(file, Wanted(target=target, header=header, zero_based=zero_based), format_)
+    table = read_table(
+        file, Wanted(target, header=header, zero_based=zero_based, separator=sep, drop=drop or ()), format_
+    )
     problem = o.problem_from(table.X, table.y, loss, l2, gamma, a, delta, intercept)
     if threads is not None:
         _check.whole("--threads", threads)
@@ -85,9 +89,9 @@ def theory(
             method: {b: t.recommended_step(problem, method, batch_size=b, radius=facts.radius) for b in batches}
             for method in ("svrg", "sarah", "saga")
         }
-    wanted = epsilon if epsilon is not None else max(report.start / 100.0, float(np.finfo(float).tiny))
+    goal = epsilon if epsilon is not None else max(report.start / 100.0, float(np.finfo(float).tiny))
     cost = t.complexity(
-        wanted,
+        goal,
         report.gap,
         problem.n_samples,
         report.batch_size,

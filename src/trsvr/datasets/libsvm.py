@@ -363,7 +363,7 @@ class _Reader:
         """The error for what the kernel met."""
         parse = self._parse
         token, index = _shown(text, int(self._report[parse.TOKEN]), stop), int(self._report[parse.INDEX])
-        from_one = "in a file whose indices count from 1 (zero_based=True reads files that count from 0)"
+        from_one = "in a file whose indices count from 1 (zero_based=True or --zero-based: from 0)"
         reasons = {
             parse.BAD_LABEL: f"expected a number as label, got {token}",
             parse.LABEL_NOT_FINITE: f"the label is {token}; finite numbers are accepted",

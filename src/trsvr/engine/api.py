@@ -23,8 +23,8 @@ from trsvr.engine.watchers import Watchers
 from trsvr.problems.base import as_problem
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
+from trsvr.solvers import solver_from
 from trsvr.solvers.base import Solver, State
-from trsvr.solvers.trsvr import TRSVR
 from trsvr.theory import recommended_step
 
 _AS_BEFORE: Any = "as before"
@@ -34,7 +34,7 @@ _MAY_GO_ON = (Status.EPOCH_LIMIT.name, Status.PASS_LIMIT.name, Status.TIME_LIMIT
 
 def minimize(
     problem: FiniteSum,
-    solver: Solver | None = None,
+    solver: Solver | str | None = None,
     *,
     x0: Any = None,
     max_epochs: int | None = 100,
@@ -57,13 +57,17 @@ def minimize(
     problem : FiniteSum
         Such as ``trsvr.problems.logistic(X, y)``.
     solver : optional
-        Such as ``trsvr.TRSVR(alpha=0.1)`` or ``trsvr.SVRG()``; default `TRSVR`.
+        Such as ``trsvr.TRSVR(alpha=0.1)`` or ``trsvr.SVRG()``, or a name: "trsvr", "svrg", "saga", "sarah", "sgd",
+        "adam", "trust-region", "trish" or "lbfgs". Default `TRSVR`.
     x0 : array, optional
         Starting point; default zeros.
     max_epochs, max_passes, max_seconds : optional
-        Limits, looked at after every epoch (the time also within one). None is no limit.
+        Limits, looked at after every epoch (the time also within one, so an epoch may go beyond a limit of passes).
+        None is no limit.
     tol : float, "auto", Tolerance or None
-        A number: stop when ‖∇f‖∞ ≤ tol. "auto": when ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞, or at the rounding floor. None: never.
+        A number: stop when ‖∇f‖∞ ≤ tol. "auto": when no more than 1e-12 |f| is left to gain; only the adaptive `TRSVR`
+        can tell, the other solvers stop when ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. With either, a run also ends at the rounding
+        floor, where f no longer changes within the precision of its numbers. None: never.
         `trsvr.engine.Tolerance` bounds the gradient and the decrease that is left.
         Methods without a reference point are charged for the full gradients that this takes.
     seed : int
@@ -89,7 +93,7 @@ def minimize(
     Returns
     -------
     Result
-        Always, with the best point seen; only bad input raises.
+        Always, with the best point seen; only bad input raises, and a second Ctrl-C.
 
     Notes
     -----
@@ -98,7 +102,7 @@ def minimize(
     curve, are neither counted nor timed. The gradient at the end of an epoch is the next epoch's reference gradient and
     is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
     """
-    problem, solver = as_problem(problem), TRSVR() if solver is None else solver
+    problem, solver = as_problem(problem), solver_from(solver)
     plan = RunPlan(
         problem,
         solver,
@@ -270,7 +274,10 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
             return loop.ended(Status.NOT_FINITE, str(error))
         except KeyboardInterrupt:
             source.abandoned = True
-            return loop.ended(Status.INTERRUPTED)
+            result = loop.ended(Status.INTERRUPTED)
+            if stop.insisted:
+                raise
+            return result
         except BaseException:
             if keeper is not None:
                 keeper.finish(None)

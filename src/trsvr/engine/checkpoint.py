@@ -45,6 +45,10 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used: damaged, of another format, or of another run."""
 
 
+class NotACheckpoint(CheckpointError):
+    """A file that is none of ours, as far as can be seen: nobody is told to remove it."""
+
+
 # ------------------------------------------------------------------------------------------------------------ writing
 
 
@@ -170,7 +174,7 @@ def read(path: Path) -> Content:
         size = status.st_size
         first = file.read(len(_FIRST_LINE))
         if first != _FIRST_LINE:
-            raise CheckpointError(_other_kind(path, first + file.read(20)))
+            raise _other_kind(path, first + file.read(20))
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         begin = len(_FIRST_LINE) + _LENGTH_BYTES
         if length > min(size - begin - _DIGEST_BYTES, _LARGEST_HEADER):
@@ -187,12 +191,14 @@ def read(path: Path) -> Content:
         return content
 
 
-def _other_kind(path: Path, begin: bytes) -> str:
+def _other_kind(path: Path, begin: bytes) -> CheckpointError:
     line, newline, _ = begin.partition(b"\n")
     if newline and line.startswith(_MAGIC) and line[len(_MAGIC) :].isdigit():
         number = int(line[len(_MAGIC) :])
-        return f"{path} is a checkpoint of format {number}, from another version of trsvr; this one reads {FORMAT}"
-    return f"{path} is not a checkpoint of trsvr, or its beginning is damaged"
+        return CheckpointError(
+            f"{path} is a checkpoint of format {number}, from another version of trsvr; this one reads {FORMAT}"
+        )
+    return NotACheckpoint(f"{path} is not a checkpoint of trsvr, or its beginning is damaged; it is left as it is")
 
 
 def _check_digest(path: Path, file: Any, size: int) -> None:
@@ -248,21 +254,27 @@ def newest_intact(path: Path, *, quiet: bool = False) -> tuple[Content, bool] | 
     If the newest is damaged, or was lost in a crash, the previous one is taken, and that is said in the log (unless
     ``quiet``). Raises CheckpointError if neither can be used.
     """
+    foreign = False
     try:
         return read(path), True
     except FileNotFoundError:
         reason = None
     except CheckpointError as error:
-        reason = str(error)
+        reason, foreign = str(error), isinstance(error, NotACheckpoint)
     older = previous(path)
     try:
         content = read(older)
     except FileNotFoundError:
         if reason is None:
             return None
-        raise CheckpointError(f"{reason}; there is no {older.name}. Remove it to begin anew") from None
+        raise CheckpointError(f"{reason}; there is no {older.name}. {_way_out(foreign)}") from None
     except CheckpointError as error:
-        raise CheckpointError(f"{reason or f'{path} is missing'}; and {error}. Remove both to begin anew") from None
+        foreign = foreign or isinstance(error, NotACheckpoint)
+        raise CheckpointError(f"{reason or f'{path} is missing'}; and {error}. {_way_out(foreign)}") from None
     if not quiet:
         _log.warning("%s; going on from %s, the checkpoint before it", reason or f"{path} is missing", older)
     return content, False
+
+
+def _way_out(foreign: bool) -> str:
+    return "Choose another file for the checkpoint" if foreign else "Choose another file, or remove it, to begin anew"

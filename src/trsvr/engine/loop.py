@@ -104,7 +104,8 @@ class Loop:
             status = status or self.plan.limits.reached(row)
             if status is not None:
                 doubtful = status is Status.ROUNDING_FLOOR
-                self.final = self.compute(self._doubted_floor) if doubtful else (status, "")
+                why = test.why if status is Status.CONVERGED else ""
+                self.final = self.compute(self._doubted_floor) if doubtful else (status, why)
             recorded = status is not None or run.epoch % self.plan.trace_every == 0
             if recorded:
                 run.rows.append(row)

@@ -57,6 +57,7 @@ class RunPlan:
             },
             "start": self.start,
             "fingerprint": print_of_problem,
+            "problem": repr(self.problem),
             "note": note,
         }
 
@@ -86,8 +87,8 @@ def refuse_another_run(path: Path, content: Content, about: Content, except_limi
     """Raise CheckpointError unless a checkpoint belongs to this problem and configuration."""
     if content.get("fingerprint") != about["fingerprint"]:
         raise CheckpointError(
-            f"the checkpoint {path} belongs to another problem: data, loss, regulariser or weights differ. "
-            "Choose another file, or remove it to begin anew"
+            f"the checkpoint {path} belongs to another problem: {_what_differs(content.get('problem'), about)}. "
+            "Choose another file, or remove it, to begin anew"
         )
     kept, wanted = dict(content.get("configuration") or {}), dict(about["configuration"])
     if except_limits:
@@ -105,6 +106,15 @@ def refuse_another_run(path: Path, content: Content, about: Content, except_limi
             "%s was written by trsvr %s; this is %s: the run goes on, but its last digits may differ",
             *(path, content.get("trsvr"), __version__),
         )
+
+
+def _what_differs(kept: Any, about: Content) -> str:
+    """What is known of two problems that are not the same."""
+    if not isinstance(kept, str):  # from a version that did not keep it
+        return "data, loss, regulariser or weights differ"
+    if kept == about["problem"]:
+        return f"{kept} over other entries, labels or weights"
+    return f"it was {kept}, this is {about['problem']}"
 
 
 def checked_start(problem: Problem, x0: Any) -> Vector:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trsvr import _html
 from trsvr._arrays import Vector
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ TRACE_COLUMNS = (
 class Status(enum.Enum):
     """Why a run ended; every member carries the sentence that is shown."""
 
-    CONVERGED = "converged: the gradient is as small as asked for"
+    CONVERGED = "converged: as close as asked for"
     ROUNDING_FLOOR = "at rounding floor: the value no longer changes within the precision of its numbers"
     EPOCH_LIMIT = "epoch limit reached"
     PASS_LIMIT = "pass limit reached"
@@ -159,4 +160,18 @@ class Result:
             f"Result({self.message}\n"
             f"  value {self.value:.12g}, gradient norm {self.gradient_norm:.3g}, {self.epochs} epochs, "
             f"{self.passes:.4g} passes, {self.seconds:.3g} s)"
+        )
+
+    def _repr_html_(self) -> str:
+        return _html.table(
+            self.message,
+            [
+                ("value", f"{self.value:.12g}"),
+                ("gradient norm", f"{self.gradient_norm:.3g}"),
+                ("x", f"{self.x.size} numbers"),
+                ("epochs", self.epochs),
+                ("passes", f"{self.passes:.4g}"),
+                ("seconds", f"{self.seconds:.3g}"),
+                ("solver", self.solver),
+            ],
         )

@@ -3,20 +3,28 @@
 While a run computes, a signal ends the computation right away; while it records, writes or looks at what it has, the
 signal waits until that is complete. Long native calls (compiling, a step on very many rows, a factorisation) cannot be
 ended, so they are handed to a thread of their own, and this one waits for them or for the signal.
+
+One signal ends one run, which returns its best point. Who asks twice, in the same run or in the next one of a loop a
+few seconds later, wants out: then KeyboardInterrupt is raised.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from trsvr import _threads
 
 Answer = TypeVar("Answer")
+
+#: Ctrl-C within so many seconds of the one before, which has ended a run, means the whole program.
+_TWICE_SECONDS = 5.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -24,10 +32,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether, and by which signal, a run has been asked to stop."""
+    """Whether, and by which signal, a run has been asked to stop; ``insisted`` says that it was for the second time."""
+
+    #: when the last Ctrl-C came, in any run of this process
+    _last_interrupt: ClassVar[float] = -math.inf
 
     def __init__(self) -> None:
         self.by: str | None = None
+        self.insisted = False
         self.installed = False
         self._armed = False
 
@@ -53,6 +65,11 @@ class Stop:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         second = self.by is not None
         self.by = signal.Signals(number).name
+        now = time.monotonic()
+        again = number == signal.SIGINT and now - Stop._last_interrupt < _TWICE_SECONDS
+        self.insisted = self.insisted or second or again
+        if number == signal.SIGINT:
+            Stop._last_interrupt = now
         if self._armed or second:  # who asks twice does not want to wait for anything
             raise Interrupted
 

@@ -92,6 +92,7 @@ class GradientTest:
 
     A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease of f below 1e-12 |f| where
     the solver knows one (½ gᵀP⁻¹g), else ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. A `Tolerance` asks for both. None never stops.
+    ``why`` says, once the test has ended a run, what it has seen.
     """
 
     def __init__(self, tol: Any) -> None:
@@ -100,6 +101,7 @@ class GradientTest:
         if not (tol is None or tol == "auto" or isinstance(tol, Tolerance)):
             tol = _check.positive("tol", tol, zero=True)
         self.tol = tol
+        self.why = ""
         self.threshold = 0.0
         self.scale = 0.0  # the largest entry of the gradient, at the start or at zero
         self._first_norm_sq = math.nan
@@ -174,9 +176,12 @@ class GradientTest:
         expected = math.nan if known is None else known.expected_decrease  # not a number: the solver does not know
         if self.tol == "auto" and not math.isnan(expected) and math.isfinite(value):
             stationary = largest == 0.0 and not (known is not None and known.may_be_saddle)  # the solver will see
-            if stationary or expected <= AUTO_DECREASE * max(abs(value), np.finfo(float).tiny):
+            enough = AUTO_DECREASE * max(abs(value), np.finfo(float).tiny)
+            if stationary or expected <= enough:
+                self.why = "the gradient is zero" if stationary else _compared("left to gain", expected, enough)
                 return Status.CONVERGED
         elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, expected)):
+            self.why = _compared("largest entry of the gradient", largest, self.threshold)
             return Status.CONVERGED
         if known is not None:  # a solver that refuses steps knows best why a value stands still
             return Status.ROUNDING_FLOOR if known.at_floor else None
@@ -197,6 +202,10 @@ class GradientTest:
         if len(self._values) <= _STILL_EPOCHS or self._since_smallest < _STILL_EPOCHS:
             return False
         return bool(max(self._values) - min(self._values) <= _STILL_BITS * abs(value))
+
+
+def _compared(what: str, found: float, asked: float) -> str:
+    return f"{what}: {found:.1e}, asked for: {asked:.1e}"
 
 
 def why_it_stands_still(problem: Any, x: Vector, value: float, gradient: Vector, scale: float) -> str | None:

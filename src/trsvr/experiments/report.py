@@ -157,7 +157,7 @@ def _html_table(table: Table) -> str:
     rows = "".join(
         f"<tr>{''.join(cell('td', place, text) for place, text in enumerate(row))}</tr>" for row in table.rows
     )
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f'<div class="table" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _image(figure: Figure, drawn: Path) -> str:

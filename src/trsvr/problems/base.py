@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trsvr import _html
 from trsvr._arrays import ROOT_EPSILON, Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.problems.plain import NotFinite
@@ -91,6 +92,13 @@ class Problem:
 
     def _name(self) -> str:
         return type(self).__name__
+
+    def __repr__(self) -> str:
+        return f"{self._name()}({self.n_samples} components, {self.n_parameters} parameters)"
+
+    def _repr_html_(self) -> str:
+        sizes = [("components N", self.n_samples), ("parameters", self.n_parameters)]
+        return _html.table(self._name(), [*sizes, ("in full", repr(self))])
 
 
 class LinearProblem(Problem):

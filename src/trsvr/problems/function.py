@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -59,12 +59,43 @@ class FunctionProblem(Problem):
         self._hessian_product = hessian_product
         self.has_value, self.has_products = value is not None, hessian_product is not None
 
+    def _call(self, name: str, function: Callable[..., Any], x: Vector, indices: Indices, *more: Vector) -> Any:
+        """Call a user's function; what it raises is told with the function's name and what it was given."""
+        try:
+            return function(x, indices, *more)
+        except Exception as error:
+            direction = ", v" if more else ""
+            error.add_note(
+                f"raised in {name}(x, indices{direction}), with x of length {x.size} and {indices.size} whole numbers "
+                f"as indices"
+            )
+            raise
+
     def _checked(self, name: str, result: Any, x: Vector, indices: Indices) -> Vector:
-        array = np.array(result, dtype=np.float64)  # a copy: the function may return the same array each time
+        try:
+            array = np.array(result, dtype=np.float64)  # a copy: the function may return the same array each time
+        except (TypeError, ValueError):
+            self._refuse(name, f"an array of {self.n_parameters} numbers", result)
         if array.shape != (self.n_parameters,):
-            raise ValueError(f"{name} must return an array of shape ({self.n_parameters},), got shape {array.shape}")
+            self._refuse(name, f"an array of shape ({self.n_parameters},)", result)
         NotFinite.refuse(name, array, x, indices)
         return array
+
+    def _refuse(self, name: str, wanted: str, result: Any) -> NoReturn:
+        if result is None:
+            raise ValueError(f"{name} must return {wanted}, got None: is a return missing?")
+        try:
+            shape = np.shape(result)
+        except ValueError:  # lists within lists, of different lengths
+            raise ValueError(f"{name} must return {wanted}, got {type(result).__name__}") from None
+        swapped = self._value is not None and (name == "value" or not shape)
+        hint = "; are gradient and value in each other's place?" if swapped else ""
+        raise ValueError(f"{name} must return {wanted}, got {f'shape {shape}' if shape else repr(result)}{hint}")
+
+    def _unchanged(self, name: str, x: Vector, before: Vector) -> None:
+        if not np.array_equal(x, before, equal_nan=True):
+            x[:] = before
+            raise ValueError(f"{name} must not change its argument x; copy it first: x = x.copy()")
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         """Mean of ∇²f_i(x) v over the indices (None: all)."""
@@ -72,20 +103,29 @@ class FunctionProblem(Problem):
             raise ValueError("this FunctionProblem was given no hessian_product")
         if indices is None:
             indices = np.arange(self.n_samples)
-        return self._checked("hessian_product", self._hessian_product(x, indices, v), x, indices)
+        before = x.copy()
+        product = self._call("hessian_product", self._hessian_product, x, indices, v)
+        self._unchanged("hessian_product", x, before)
+        return self._checked("hessian_product", product, x, indices)
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN without a value function, and ∇f(x)."""
-        everything = np.arange(self.n_samples)
+        everything, before = np.arange(self.n_samples), x.copy()
         value = float("nan")
         if self._value is not None:
-            value = float(self._value(x, everything))
+            returned = self._call("value", self._value, x, everything)
+            if np.size(returned) != 1 or not np.issubdtype(np.asarray(returned).dtype, np.number):
+                self._refuse("value", "one number", returned)
+            value = float(np.asarray(returned).reshape(()))
+            self._unchanged("value", x, before)
             NotFinite.refuse("value", value, x, everything)
-        return value, self.batch_gradient(x, everything)
+        gradient = self.batch_gradient(x, everything)
+        self._unchanged("gradient", x, before)
+        return value, gradient
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices."""
-        return self._checked("gradient", self._gradient(x, indices), x, indices)
+        return self._checked("gradient", self._call("gradient", self._gradient, x, indices), x, indices)
 
     def gather(self, indices: Indices) -> FunctionProblem:
         """The same problem restricted to those rows."""

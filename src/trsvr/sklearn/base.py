@@ -21,9 +21,10 @@ from trsvr import _check
 from trsvr._device import linear_model
 from trsvr.engine import Result, Status, Tolerance, minimize
 from trsvr.problems import LinearModel
+from trsvr.sklearn import foreign
 from trsvr.sklearn.callbacks import CallbackSupportMixin
 from trsvr.sklearn.workers import thread_count
-from trsvr.solvers import BY_NAME
+from trsvr.solvers import BY_NAME, solver_from
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +68,12 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             if not number or self.n_jobs == 0:
                 raise ValueError(f"n_jobs must be None or a whole number other than 0, got {self.n_jobs!r}")
         linear_model(self.device)
-        if isinstance(self.solver, str):
-            _check.one_of("solver", self.solver, BY_NAME)
+        if isinstance(self.solver, str) and self.solver in foreign.SOLVERS:
+            raise ValueError(
+                f"solver={self.solver!r} is scikit-learn's; the minimiser is the same with solver=None, the default, "
+                f"or one of {', '.join(map(repr, BY_NAME))}"
+            )
+        solver_from(self.solver)
 
     def _means(self, n_jobs: int | None) -> Means:
         """Threads for so many jobs; the seed of random_state, where None is a fixed one: fits can be repeated."""
@@ -132,7 +137,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         penalised = getattr(problem.regularizer, "strength", 0.0) > 0.0
         result = minimize(
             problem,
-            BY_NAME[self.solver]() if isinstance(self.solver, str) else self.solver,
+            solver_from(self.solver),
             x0=start,
             max_epochs=int(self.max_iter),
             tol=Tolerance(

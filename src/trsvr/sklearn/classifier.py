@@ -6,17 +6,21 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
+from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from trsvr import _check
 from trsvr.engine import Result
 from trsvr.problems import L2, LinearModel, Logistic, Softmax, SquaredHinge
 from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
 from trsvr.sklearn.callbacks import FitTask, with_callbacks
+from trsvr.sklearn.foreign import like_logistic_regression
 from trsvr.sklearn.weights import checked_weights, total_weights
 
 LOSSES = ("log_loss", "squared_hinge")
@@ -122,6 +126,21 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
             x = (columns - columns.mean(axis=1, keepdims=True)).ravel()
         return unpack(x, outputs, bool(self.fit_intercept), dtype)
 
+    # -------------------------------------------------------------------------------------- form of the weights
+
+    def sparsify(self) -> Any:
+        """Keep ``coef_`` as a sparse matrix from now on; worth it where more than half of it is zero."""
+        check_is_fitted(self)
+        self.coef_: Any = scipy.sparse.csr_matrix(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Keep ``coef_`` as an array, which is what `fit` leaves."""
+        check_is_fitted(self)
+        if scipy.sparse.issparse(self.coef_):
+            self.coef_ = self.coef_.toarray()
+        return self
+
     # ---------------------------------------------------------------------------------------------- prediction
 
     def decision_function(self, X: Any) -> NDArray[np.floating[Any]]:
@@ -132,7 +151,7 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
         X : array, data frame or sparse matrix of shape (n, p)
         """
         X = self._checked_new(X)
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
@@ -264,6 +283,7 @@ class TRSVRClassifier(ClassifierBase):
     0.973
     """
 
+    @like_logistic_regression
     def __init__(
         self,
         C: float = 1.0,
@@ -331,7 +351,7 @@ class TRSVRClassifier(ClassifierBase):
         return self
 
     def _last_solution(self) -> tuple[Array, Array, Array] | None:
-        return (self.coef_, self.intercept_, self.classes_) if hasattr(self, "coef_") else None
+        return (self.densify().coef_, self.intercept_, self.classes_) if hasattr(self, "coef_") else None
 
     def _checked_start(self, before: tuple[Array, Array, Array] | None) -> tuple[Array, Array] | None:
         if before is None:

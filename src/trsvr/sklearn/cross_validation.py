@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from functools import partial
 from typing import Any
@@ -18,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from trsvr import _check
 from trsvr.sklearn.base import PATH_DECREASE, Array, Means, checked_strength
 from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
+from trsvr.sklearn.foreign import like_logistic_regression
 from trsvr.sklearn.weights import checked_weights, class_weights
 
 
@@ -73,6 +76,7 @@ class TRSVRClassifierCV(ClassifierBase):
     0.359
     """
 
+    @like_logistic_regression
     def __init__(
         self,
         Cs: Any = 10,
@@ -172,7 +176,7 @@ class TRSVRClassifierCV(ClassifierBase):
         X_test, y_test = X[test], y[test]
         places_test = places[test]
         params_here = {name: _rows_of(value, len(y), test) for name, value in score_params.items()}
-        scorer = get_scorer(self.scoring) if self.scoring is not None else None
+        scorer = None if self.scoring is None else _with_labels(get_scorer(self.scoring), self.classes_)
         order = np.argsort(self.Cs_, kind="stable")
         coefs: list[Any] = [None] * len(order)
         scores, iterations = np.empty(len(order)), np.empty(len(order), dtype=np.int32)
@@ -231,7 +235,7 @@ class TRSVRClassifierCV(ClassifierBase):
             score_params["sample_weight"] = sample_weight
         if sklearn.get_config()["enable_metadata_routing"]:
             score_params = process_routing(self, "score", **score_params).scorer.score
-        scorer = get_scorer("accuracy" if self.scoring is None else self.scoring)
+        scorer = _with_labels(get_scorer("accuracy" if self.scoring is None else self.scoring), self.classes_)
         return float(scorer(self, X, y, **score_params))
 
     def _routed(self, weights: Array | None, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -241,8 +245,8 @@ class TRSVRClassifierCV(ClassifierBase):
             return routed.splitter.split, routed.scorer.score
         if params:
             raise ValueError(
-                f"fit got {', '.join(params)}, which only metadata routing can pass on; enable it with "
-                "sklearn.set_config(enable_metadata_routing=True)"
+                f"fit got {', '.join(params)}, which is only supported if enable_metadata_routing=True; "
+                "sklearn.set_config(enable_metadata_routing=True) sets it"
             )
         return {}, {} if weights is None else {"sample_weight": weights}
 
@@ -274,6 +278,22 @@ def _next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Arra
     ahead = math.log(C / second) / math.log(second / first) if first < second < C < math.inf else 0.0
     coef, intercept = (now + min(ahead, 2.0) * (now - then) for now, then in zip(last, before, strict=True))
     return coef, intercept
+
+
+def _with_labels(scorer: Any, classes: Array) -> Any:
+    """A scorer that knows all classes, also those that a fold lacks, and which of two is the positive one.
+
+    Only where its score function asks for them and whoever made the scorer has not said it, as in LogisticRegressionCV.
+    """
+    if not hasattr(scorer, "_score_func"):  # a function of the user's own
+        return scorer
+    asked = inspect.signature(scorer._score_func).parameters
+    known: dict[str, Any] = {"labels": classes} if "labels" in asked else {}
+    if len(classes) == 2 and "pos_label" in asked and scorer._kwargs.get("average", "binary") == "binary":
+        known["pos_label"] = classes[-1]
+    twin = copy.copy(scorer)
+    twin._kwargs = {**known, **scorer._kwargs}
+    return twin
 
 
 def _rows_of(value: Any, n_samples: int, rows: Array) -> Any:

@@ -5,15 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import RegressorMixin
 
 from trsvr import _check
 from trsvr.problems import L2, PseudoHuber, Squared
 from trsvr.sklearn.base import Array, LinearEstimator, checked_strength, pack, unpack
 from trsvr.sklearn.callbacks import FitTask, with_callbacks
+from trsvr.sklearn.foreign import like_ridge
 from trsvr.sklearn.weights import checked_weights
 
 LOSSES = ("squared_error", "pseudo_huber")
+
+# Columns whose mean is so many standard deviations from zero are centred: beyond, sums over them lose their digits.
+_FAR, _LOOKED_AT = 1e3, 1000
+
+
+def _far_means(X: Any) -> Array | None:
+    """Means of the columns where some of them lie far from zero, as timestamps do; None elsewhere, and for CSR."""
+    if scipy.sparse.issparse(X):
+        return None
+    some = X[:: max(1, len(X) // _LOOKED_AT)]
+    with np.errstate(all="ignore"):
+        far = np.abs(some.mean(axis=0, dtype=np.float64)) > _FAR * some.std(axis=0, dtype=np.float64)
+        varies = some.min(axis=0) < some.max(axis=0)
+        return X.mean(axis=0, dtype=np.float64) if (far & varies).any() else None
 
 
 class TRSVRRegressor(RegressorMixin, LinearEstimator):
@@ -58,10 +74,14 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
 
     Notes
     -----
+    Dense columns whose mean is more than 1000 standard deviations from zero are centred, on a copy, where there is an
+    intercept; the solution is the same.
+
     There is no ``partial_fit``, for the reason that `TRSVRClassifier` gives, and y is one column: several targets are
     several fits (``sklearn.multioutput.MultiOutputRegressor``).
     """
 
+    @like_ridge
     def __init__(
         self,
         alpha: float = 1.0,
@@ -109,13 +129,21 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         loss = Squared() if self.loss == "squared_error" else PseudoHuber(_check.positive("delta", self.delta))
         before = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
         X, y = self._checked_data(X, y, y_numeric=True)
+        if y.dtype.kind not in "buif":
+            raise ValueError(f"y must be numbers, got {y.dtype} such as {y[0]!r}; labels are for TRSVRClassifier")
         weights = checked_weights(sample_weight, X.shape[0])
         # Around its mean y has a gradient at zero that does not know where y's own zero is.
         middle = float(np.average(y, weights=weights)) if self.fit_intercept else 0.0
         centred = y - middle
+        centres = _far_means(X) if self.fit_intercept else None
         total = float(X.shape[0] if weights is None else weights.sum())
         problem = self._problem(
-            X, centred, loss, L2(alpha / total), intercept=bool(self.fit_intercept), sample_weight=weights
+            X if centres is None else X - centres,
+            centred,
+            loss,
+            L2(alpha / total),
+            intercept=bool(self.fit_intercept),
+            sample_weight=weights,
         )
         start = None
         if before is not None:
@@ -124,11 +152,13 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
                     f"X must have the {before[0].size} columns of the last fit with warm_start=True, got "
                     f"{self.n_features_in_}; clone the estimator to begin anew"
                 )
-            start = pack(before[0][None, :], np.array([before[1] - middle]), self.fit_intercept)
+            offset = 0.0 if centres is None else float(before[0] @ centres)
+            start = pack(before[0][None, :], np.array([before[1] - middle + offset]), self.fit_intercept)
 
         def attributes(x: Array) -> dict[str, Any]:
             coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
-            return {"coef_": coef[0].astype(X.dtype), "intercept_": X.dtype.type(intercept[0] + middle)}
+            offset = 0.0 if centres is None else float(coef[0] @ centres)
+            return {"coef_": coef[0].astype(X.dtype), "intercept_": X.dtype.type(intercept[0] + middle - offset)}
 
         task = FitTask(
             self, int(self.max_iter), X=X, y=y, metadata=None if weights is None else {"sample_weight": weights}

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trsvr import _check
 from trsvr.solvers.adam import Adam
 from trsvr.solvers.lbfgs import LBFGS
 from trsvr.solvers.saga import SAGA
@@ -26,6 +27,14 @@ BY_NAME: dict[str, Any] = {
     "lbfgs": LBFGS,
 }
 
+
+def solver_from(given: Any) -> Any:
+    """The solver that a user asks for: None is `TRSVR`, a text one of the names above, anything else itself."""
+    if given is None:
+        return TRSVR()
+    return BY_NAME[_check.one_of("solver", given, BY_NAME)]() if isinstance(given, str) else given
+
+
 __all__ = [
     "TRSVR",
     "SVRG",
@@ -38,4 +47,5 @@ __all__ = [
     "LBFGS",
     "TrustRegionMethod",
     "BY_NAME",
+    "solver_from",
 ]

@@ -26,7 +26,7 @@ from trsvr.problems.base import Problem, gradient_difference
 from trsvr.problems.steps import Exit
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
 
-_HESSIANS = ("exact", "estimated")
+_HESSIANS = ("auto", "exact", "estimated")
 # Below this relative size of the predicted decrease the values' last digits decide, and the model is believed instead.
 _ROUNDING = 10 * np.finfo(float).eps
 
@@ -68,8 +68,8 @@ class TrustRegion(Solver):
         Δ at the beginning, and at most.
     eta : float
         A step is taken if actual over predicted decrease exceeds it; 0 to below 1/4.
-    hessian : {"exact", "estimated"}
-        Analytic products, or differences of full gradients.
+    hessian : {"auto", "exact", "estimated"}
+        Analytic products, or differences of full gradients; "auto" is the former where the problem has them.
     max_cg : int
         Conjugate-gradient iterations at most.
     """
@@ -77,7 +77,7 @@ class TrustRegion(Solver):
     initial_radius: float = 1.0
     max_radius: float = 1e6
     eta: float = 0.1
-    hessian: str = "exact"
+    hessian: str = "auto"
     max_cg: int = 500
 
     judges = True
@@ -111,9 +111,12 @@ class TrustRegion(Solver):
                 "'estimated' works without"
             )
 
+    def _takes_products(self, problem: Problem) -> bool:
+        return problem.has_products if self.hessian == "auto" else self.hessian == "exact"
+
     def init(self, problem: Problem, x: Vector) -> State:
         """State before the first iteration."""
-        if self.hessian == "exact":
+        if self._takes_products(problem):
             problem.warm_up(products=True)  # compiles before the clock starts
         return State(
             x=x,
@@ -127,7 +130,7 @@ class TrustRegion(Solver):
         """Propose a step; `judge` sees what it was worth."""
         work: CGWork = state.work
         radius = state.scalars["radius"]
-        hessian = FullHessian(problem, state.x, state.gradient, self.hessian == "exact")
+        hessian = FullHessian(problem, state.x, state.gradient, self._takes_products(problem))
         norm = math.sqrt(dot(state.gradient, state.gradient))
         reason, products = SteihaugCG(self.max_cg).solve(hessian, state.gradient, norm, radius, work)
         before = _Proposal(

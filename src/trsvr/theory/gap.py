@@ -90,7 +90,7 @@ class Gap:
     sentence: str
 
 
-def estimate_gap(problem: Any, x: Any, gradient: Any) -> Gap:
+def estimate_gap(problem: Any, x: Any, gradient: Any, value: float | None = None) -> Gap:
     """The bound where there is one, else the expected decrease.
 
     Parameters
@@ -98,10 +98,14 @@ def estimate_gap(problem: Any, x: Any, gradient: Any) -> Gap:
     problem : FiniteSum
     x, gradient : array
         A point and ∇f there.
+    value : float, optional
+        f(x), where f is known to be at least 0: the gap is then no larger than that.
     """
     if not np.isfinite(gradient).all():
         return Gap(math.nan, "unknown", "the gradient is not finite")
     bound = gap_bound(problem, gradient)
+    if bound is not None and value is not None and value < bound:
+        return Gap(value, "bound", "at most f itself, since f ≥ 0; the gradient is too large to say more")
     if bound is not None:
         return Gap(bound, "bound", "at most ‖∇f‖²/(2μ), by strong convexity")
     decrease = expected_decrease(problem, x, gradient)

@@ -20,6 +20,8 @@ from trsvr.theory.constants import (
 _METHODS = ("svrg", "sarah", "saga")
 # Components of a problem without formulas that are looked at, products for each, and the factor for all the others.
 _LOOKED_AT, _PRODUCTS, _SAFETY = 32, 5, 2.0
+# Curvature that grows by more than this along one step down the gradient is not known from where it began.
+_GROWS = 10.0
 
 
 def recommended_step(
@@ -46,7 +48,7 @@ def recommended_step(
     Raises
     ------
     ValueError
-        If no curvature is found, so that there is nothing to derive a step from.
+        If there is no curvature to derive a step from, or it has no bound near x.
 
     Notes
     -----
@@ -66,7 +68,8 @@ def recommended_step(
 
     Where the components are the user's own functions, or a loss does not tell its ``curvature_bound``, L_max is taken
     to be twice the largest curvature of 32 random components at x, L twice that of f there, and μ zero: a usable
-    default and not a guarantee.
+    default and not a guarantee. Where these curvatures grow tenfold along a step down the gradient, as those of an
+    exponential do, no number is returned: a step must be given.
     """
     method = _check.one_of("method", method, _METHODS)
     n = problem.n_samples
@@ -78,6 +81,7 @@ def recommended_step(
     else:
         point = np.zeros(problem.n_parameters) if x is None else _check.vector("x", x, problem.n_parameters)
         largest, mu = _SAFETY * _largest_local_curvature(problem, point), 0.0
+        _refuse_growing_curvature(problem, point, largest)
         mean = float(np.minimum(largest, _SAFETY * local_smoothness(problem, point))) if b > 1 else largest
         expected = (1.0 - 1.0 / b) * mean + largest / b
     if not (0.0 < largest < math.inf and expected < math.inf):
@@ -101,6 +105,23 @@ def _has_formulas(problem: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _refuse_growing_curvature(problem: Any, x: Vector, largest: float) -> None:
+    """Look at the components once more, a step down the gradient further."""
+    if not 0.0 < largest < math.inf:
+        return
+    gradient = np.asarray(problem.value_and_gradient(x)[1], dtype=np.float64)
+    length = float(np.linalg.norm(gradient))
+    if not 0.0 < length < math.inf:
+        return
+    down = x - gradient / max(local_smoothness(problem, x), length * ROOT_EPSILON)
+    there = _SAFETY * _largest_local_curvature(problem, down)
+    if not there <= _GROWS * largest:
+        raise ValueError(
+            f"problem has a curvature that grows from {largest / _SAFETY:.2g} to {there / _SAFETY:.2g} along one step: "
+            "no step size can be derived from it; give a number, such as step=1e-3, or take TRSVR or LBFGS"
+        )
 
 
 def _largest_local_curvature(problem: Any, x: Vector) -> float:

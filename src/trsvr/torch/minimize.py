@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import trsvr
+from trsvr.solvers import solver_from
 from trsvr.solvers.base import as_solver
 from trsvr.torch.problem import ModelProblem
 
@@ -32,10 +33,10 @@ def minimize(
         Float64 for many digits; dropout and batch norm in evaluation mode.
     loss : callable
         ``loss(outputs, target)``, the mean over a batch.
-    dataset : map-style data set, TensorDataset or tuple of tensors
+    dataset : map-style data set, TensorDataset or tuple of tensors or NumPy arrays
         A sample is ``(input, …, target)``.
     solver : optional
-        Any solver of `trsvr`; default ``trsvr.TRSVR()``, the adaptive mode, with nothing to choose.
+        Any solver of `trsvr`, or its name; default ``trsvr.TRSVR()``, the adaptive mode, with nothing to choose.
     hessian : {"exact", "gauss-newton"}
         Curvature products. For least squares "gauss-newton" is the better one far from a minimiser.
     weight_decay : float
@@ -51,7 +52,7 @@ def minimize(
         With the trace. The model's parameters are afterwards those of ``result.x``, the best point seen.
     """
     problem = ModelProblem(model, loss, dataset, hessian=hessian, weight_decay=weight_decay, rows_at_once=rows_at_once)
-    solver = trsvr.TRSVR() if solver is None else as_solver(solver)
+    solver = as_solver(solver_from(solver))
     if problem.dtype != torch.float64 and solver.estimates_curvature:
         raise ValueError(
             "solver estimates curvature by differences of gradients, which needs a float64 model, got "

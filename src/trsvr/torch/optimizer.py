@@ -73,7 +73,7 @@ class TRSVR(Optimizer):
         its own ``alpha``, ``coefficient`` and ``weight_decay``.
     alpha : float
         Radius over gradient norm: the step length of SGD as long as it is short, and the bound on a Newton step where
-        it is long. Learning-rate schedulers drive it; they know it as ``group["lr"]``.
+        it is long. Learning-rate schedulers drive it; they know it as ``group["lr"]``, and ``lr=`` is the same.
     hessian : {"exact", "estimated", "gauss-newton", "identity"}
         Products by double backward; by differences of gradients (the paper's EstH); JᵀH_ℓJ, for which the closure
         returns ``(loss, outputs)``; or H = I, which for α ≤ 1 is SVRG.
@@ -122,9 +122,10 @@ class TRSVR(Optimizer):
     def __init__(
         self,
         params: Any,
-        alpha: float,
+        alpha: float | None = None,
         hessian: str = "exact",
         *,
+        lr: float | None = None,
         max_cg: int = 50,
         coefficient: float | Callable[[int], float] = 1.0,
         weight_decay: float = 0.0,
@@ -133,6 +134,8 @@ class TRSVR(Optimizer):
         model: torch.nn.Module | None = None,
         process_group: Any = "auto",
     ) -> None:
+        if (alpha is None) == (lr is None):
+            raise ValueError(f"alpha must be given, once: it is lr by another name, got alpha={alpha!r}, lr={lr!r}")
         self.coefficient_schedule = coefficient if callable(coefficient) else None
         self.probe = bool(probe)
         self.generators = tuple(generators)
@@ -140,7 +143,7 @@ class TRSVR(Optimizer):
         self.last_step = None
         self._processes = Processes(process_group)
         defaults = {
-            "lr": _check.positive("alpha", alpha),
+            "lr": _check.positive("alpha", lr if alpha is None else alpha),
             "coefficient": 1.0 if callable(coefficient) else coefficient,
             "weight_decay": weight_decay,
             "hessian": _check.one_of("hessian", hessian, HESSIANS),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import TensorDataset, default_collate
 
@@ -30,8 +31,9 @@ class ModelProblem(Problem):
         evaluation mode.
     loss : callable
         ``loss(outputs, target)``, the mean over a batch, such as ``torch.nn.functional.cross_entropy``.
-    dataset : map-style data set, TensorDataset or tuple of tensors
-        A sample is ``(input, …, target)``: all but its last part go to the model.
+    dataset : map-style data set, TensorDataset or tuple of tensors or NumPy arrays
+        A sample is ``(input, …, target)``: all but its last part go to the model. Arrays of floats are taken in the
+        model's precision.
     hessian : {"exact", "gauss-newton"}
         What `hessian_product` is.
     weight_decay : float
@@ -68,7 +70,7 @@ class ModelProblem(Problem):
         for parameter in trainable:
             refuse_unsuitable(parameter)
         self._flat = Flat(trainable, [0] * len(trainable))
-        self._rows = _Samples(dataset, self._flat.device)
+        self._rows = _Samples(dataset, self._flat.device, self._flat.dtype)
         self._chosen: Indices = np.arange(len(self._rows))
         self._x: Vector | None = None  # what the parameters are at, if that is known
         self._versions: list[int] = []
@@ -181,6 +183,12 @@ class ModelProblem(Problem):
 
     def _refuse_what_is_no_mean(self) -> None:
         """The loss of two samples together must be the mean of their losses, each time the same."""
+        normed = sorted({type(part).__name__ for part in self.model.modules() if _mixes_samples(part)})
+        if normed:
+            raise ValueError(
+                f"model has {', '.join(normed)} in training mode, where a sample's loss depends on its neighbours: "
+                "call model.eval(), or train with the optimiser trsvr.torch.TRSVR"
+            )
         x = self.start()
         ends = np.array([0, self.n_samples - 1])
         together, again = (self._evaluate(x, ends)[0] for _ in range(2))
@@ -192,22 +200,38 @@ class ModelProblem(Problem):
             return
         if not np.isfinite(size):
             raise ValueError(f"loss is {together} at the model's present parameters")
+        *inputs, target = self._rows.take(self._chosen[ends])
+        with torch.no_grad():
+            outputs = self.model(*inputs)
+        hint = ""
+        if isinstance(outputs, Tensor) and target.is_floating_point() and outputs.shape != target.shape:
+            hint = (
+                f"; if the loss stretches outputs of shape {tuple(outputs.shape)} and targets of shape "
+                f"{tuple(target.shape)} to each other, give the targets that shape, as by target[:, None]"
+            )
         training = sorted({type(part).__name__ for part in self.model.modules() if part.training})
-        hint = f"; the model is in training mode ({', '.join(training)}): call model.eval()" if training else ""
+        hint += f"; the model is in training mode ({', '.join(training)}): call model.eval()" if training else ""
         raise ValueError(
             f"loss must be the mean over a batch and the same every time: two samples together have {together:.6g}, "
             f"then {again:.6g}, and their mean one by one is {alone:.6g}. Use reduction='mean'{hint}"
         )
 
 
+def _mixes_samples(module: torch.nn.Module) -> bool:
+    """Whether it normalises by the statistics of the batch."""
+    return module.training and isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+
+
 class _Samples:
     """Rows of a data set by their indices, collated, on the model's device."""
 
-    def __init__(self, dataset: Any, device: torch.device) -> None:
+    def __init__(self, dataset: Any, device: torch.device, dtype: torch.dtype) -> None:
         self._device = device
         self._tensors: Sequence[Tensor] | None = None
         if isinstance(dataset, TensorDataset):
             dataset = dataset.tensors
+        if isinstance(dataset, tuple | list):
+            dataset = [_as_tensor(part, dtype) if isinstance(part, np.ndarray) else part for part in dataset]
         if isinstance(dataset, tuple | list) and all(isinstance(part, Tensor) for part in dataset):
             lengths = {len(part) for part in dataset}
             if len(dataset) < 2 or len(lengths) != 1:
@@ -237,3 +261,11 @@ class _Samples:
         if not isinstance(batch, list | tuple) or len(batch) < 2:
             raise ValueError(f"dataset must have items (input, …, target), got batches of type {type(batch).__name__}")
         return [part.to(self._device) for part in batch]
+
+
+def _as_tensor(array: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    """A NumPy array; floats in the model's precision."""
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"dataset must be tensors or arrays of numbers, got an array of {array.dtype}")
+    tensor = torch.as_tensor(np.ascontiguousarray(array))
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
