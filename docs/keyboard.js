@@ -1,14 +1,18 @@
 // Wide code and tables scroll in their place: what scrolls can be reached by the keyboard, and has a name.
 window.addEventListener("load", () => {
+  const reach = (box, name) => {
+    if (box.scrollWidth > box.clientWidth) {
+      box.tabIndex = 0;
+      box.setAttribute("role", "region");
+      box.setAttribute("aria-label", name);
+    }
+  };
   const mark = () => {
-    document.querySelectorAll(".md-typeset pre > code, .md-typeset__scrollwrap").forEach((box, k) => {
-      const name = (box.matches("code") ? "Code " : "Table ") + (k + 1);
-      if (box.scrollWidth > box.clientWidth) {
-        box.tabIndex = 0;
-        box.setAttribute("role", "region");
-        box.setAttribute("aria-label", name);
-      }
-      box.parentElement.querySelectorAll(".md-code__nav").forEach(nav => nav.setAttribute("aria-label", name + ", tools"));
+    document.querySelectorAll(".md-typeset__scrollwrap").forEach((box, k) => reach(box, `Table ${k + 1}`));
+    document.querySelectorAll(".md-typeset pre > code").forEach((box, k) => {
+      reach(box, `Code ${k + 1}`);
+      const tools = box.parentElement.querySelector(".md-code__nav");
+      if (tools) tools.setAttribute("aria-label", `Tools of code ${k + 1}`);
     });
   };
   setTimeout(mark, 100);

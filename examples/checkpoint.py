@@ -7,77 +7,51 @@ in every bit.
     python examples/checkpoint.py [--fast] [--out FOLDER]
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 import trsvr
-from drawing import options, save
+from drawing import options, panels, save
 from trsvr.datasets import synthetic
 
-KILLED_AFTER, EPOCHS = 12, 30
 
-
-def solve(n_samples: int, checkpoint: Path | None, callback: object = None) -> trsvr.Result:
+def solve(n_samples, callback=None, **kept):
     data = synthetic(n_samples, 20, condition=1e3, lipschitz=1.0)
     problem = trsvr.problems.logistic(data.X, data.y, l2=1e-4)
     solver = trsvr.TRSVR(alpha=30.0, batch_size=200, inner_steps=20)
-    return trsvr.minimize(
-        problem,
-        solver,
-        max_epochs=EPOCHS,
-        tol=None,
-        checkpoint=checkpoint,
-        checkpoint_every=None if checkpoint is None else 1,
-        callback=callback,
-    )
+    return trsvr.minimize(problem, solver, max_epochs=30, tol=None, callback=callback, **kept).trace
 
 
-def begin_and_die(n_samples: int, checkpoint: Path) -> None:
-    def power_fails(so_far: trsvr.Result) -> None:
-        if so_far.epochs > KILLED_AFTER:
-            os._exit(9)
-
-    solve(n_samples, checkpoint, power_fails)
-
-
-def main() -> None:
-    chosen = options(__doc__)
-    n_samples = 2_000 if chosen.fast else 20_000
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "run.ckpt"
-        first = multiprocessing.get_context("spawn").Process(target=begin_and_die, args=(n_samples, checkpoint))
-        first.start()
-        first.join()
-        size = checkpoint.stat().st_size
-        print(f"the first process ended with exit code {first.exitcode}; its checkpoint has {size} bytes")
-        seen: list[int] = []
-        resumed = solve(n_samples, checkpoint, lambda so_far: seen.append(so_far.epochs))
-    whole = solve(n_samples, None)
-    same = np.array_equal(resumed.x, whole.x) and resumed.trace["value"].equals(whole.trace["value"])
-    print(f"the second process made epochs {seen[0]} to {seen[-1]}")
-    print(f"the same bits as the run that was left alone: {'yes' if same else 'no'}")
-
-    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    norms = np.sqrt(resumed.trace["gradient_norm_sq"])
-    cut = seen[0] - 1
-    axes.semilogy(
-        whole.trace["epoch"], np.sqrt(whole.trace["gradient_norm_sq"]), color="0.8", linewidth=7, label="left alone"
-    )
-    axes.semilogy(resumed.trace["epoch"][: cut + 1], norms[: cut + 1], "o-", markersize=3, label="first process")
-    axes.semilogy(resumed.trace["epoch"][cut:], norms[cut:], "s-", markersize=3, label="second process")
-    axes.axvline(cut, color="0.5", linestyle=":")
-    axes.set(xlabel="epoch", ylabel="‖∇f‖")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save(figure, chosen.out, "checkpoint")
+def power_fails(so_far):
+    if so_far.epochs > 12:
+        os._exit(9)
 
 
 if __name__ == "__main__":
-    main()
+    chosen, seen = options(__doc__), []
+    n_samples = 2_000 if chosen.fast else 20_000
+    with tempfile.TemporaryDirectory() as folder:
+        kept = {"checkpoint": Path(folder) / "run.ckpt", "checkpoint_every": 1}
+        first = multiprocessing.get_context("spawn").Process(target=solve, args=(n_samples, power_fails), kwargs=kept)
+        first.start(), first.join()
+        size = kept["checkpoint"].stat().st_size
+        print(f"the first process ended with exit code {first.exitcode}; its checkpoint has {size} bytes")
+        resumed = solve(n_samples, lambda so_far: seen.append(so_far.epochs), **kept)
+    whole = solve(n_samples)
+    print(f"the second process made epochs {seen[0]} to {seen[-1]}")
+    same = resumed.drop(columns="seconds").equals(whole.drop(columns="seconds"))
+    print(f"the same bits as the run that was left alone: {'yes' if same else 'no'}")
+
+    figure, (axes,) = panels(6, 3.6, 1)
+    cut, epochs, norms = seen[0] - 1, resumed["epoch"], np.sqrt(resumed["gradient_norm_sq"])
+    axes.semilogy(epochs, np.sqrt(whole["gradient_norm_sq"]), color="0.8", linewidth=7, label="left alone")
+    axes.semilogy(epochs[: cut + 1], norms[: cut + 1], "o-", markersize=3, label="first process")
+    axes.semilogy(epochs[cut:], norms[cut:], "s-", markersize=3, label="second process")
+    axes.axvline(cut, color="0.5", linestyle=":")
+    axes.set(xlabel="epoch", ylabel="‖∇f‖")
+    axes.legend()
+    save(figure, chosen.out, "checkpoint")

@@ -1,4 +1,4 @@
-"""Nine solvers on one data set, on equal terms: the same start, the same counting, one plot per cost.
+"""What one gets without tuning: nine solvers on one data set, the same start, the same counting, one plot per cost.
 
 A pass is N evaluations of a component gradient, whoever makes them; Hessian products count as well. Every solver runs
 with its own defaults, so this shows what one gets without tuning. Take it as the pattern for a comparison of your
@@ -7,13 +7,10 @@ own.
     python examples/compare_solvers.py [--data NAME] [--fast] [--out FOLDER]
 """
 
-from __future__ import annotations
-
-import matplotlib.pyplot as plt
 from threadpoolctl import threadpool_limits
 
 import trsvr
-from drawing import options, save
+from drawing import options, panels, save
 
 SOLVERS = {
     "TRSVR": trsvr.TRSVR(),
@@ -35,7 +32,7 @@ def main() -> None:
     lowest = trsvr.minimize(problem, tol=1e-13).value
     passes = 20.0 if chosen.fast else 300.0
     print(f"{problem}, f* = {lowest:.15g}\n\n{'solver':22}{'passes':>8}{'seconds':>9}{'gap':>10}  ended")
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
+    figure, (left, right) = panels(10, 4)
     for name, solver in SOLVERS.items():
         # One thread, of ours and of BLAS: on small data a second one waits more than it works.
         with threadpool_limits(1):
@@ -47,11 +44,9 @@ def main() -> None:
         print(f"{name:22}{result.passes:8.1f}{result.seconds:9.3f}{above:10.1e}  {result.message}")
     left.set_xlabel("passes (gradient evaluations / N)")
     right.set_xlabel("seconds")
-    right.set_xscale("log")
+    right.set_xscale("log"), right.sharey(left)
     left.set_ylabel("f − f*")
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
     figure.suptitle(f"{chosen.data}, logistic regression, every solver with its defaults", fontsize="medium")
     save(figure, chosen.out, "compare_solvers")
 

@@ -7,79 +7,52 @@ same function, written down a second time in NumPy, and must find the same coeff
     python examples/own_loss.py [--fast] [--out FOLDER]
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import scipy.optimize
 
 import trsvr
-from drawing import options, save
-
-L2 = 1e-3
-TRUE = np.array([0.6, 0.9, -0.4])
+from drawing import options, panels, save
 
 
 class Poisson(NamedTuple):
-    """exp(z) − y z, for counts y."""
+    """exp(z) − y z, for counts y, and its two derivatives in z."""
 
-    def value(self, margin: float, label: float) -> float:
-        """Loss."""
+    def value(self, margin, label):
         return np.exp(margin) - label * margin
 
-    def slope(self, margin: float, label: float) -> float:
-        """Derivative in the margin."""
+    def slope(self, margin, label):
         return np.exp(margin) - label
 
-    def curvature(self, margin: float, label: float) -> float:
-        """Second derivative."""
+    def curvature(self, margin, label):
         return np.exp(margin)
 
 
-def with_scipy(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The same coefficients by another road."""
-
-    def value_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
-        margins, w = X @ x[:-1] + x[-1], x[:-1]
-        means = np.exp(margins)
-        slopes = (means - y) / len(y)
-        gradient = np.append(X.T @ slopes + L2 * w, slopes.sum())
-        return float(np.mean(means - y * margins) + 0.5 * L2 * w @ w), gradient
-
-    return scipy.optimize.minimize(
-        value_and_gradient, np.zeros(X.shape[1] + 1), jac=True, options={"gtol": 1e-9, "ftol": 1e-15}, method="L-BFGS-B"
-    ).x
+chosen, rng = options(__doc__), np.random.default_rng(0)
+X = rng.normal(size=(2_000 if chosen.fast else 50_000, 3))
+y = rng.poisson(np.exp(X @ [0.6, 0.9, -0.4] + 1.0))
+problem = trsvr.problems.LinearModel(X, y, Poisson(), trsvr.problems.L2(1e-3), intercept=True)
+result = trsvr.minimize(problem)
+print(f"{result.message}\n{result.epochs} epochs, {result.passes:.1f} passes; coefficients {result.x.round(4)}")
 
 
-def main() -> None:
-    chosen = options(__doc__)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2_000 if chosen.fast else 50_000, len(TRUE)))
-    y = rng.poisson(np.exp(X @ TRUE + 1.0))
-    problem = trsvr.problems.LinearModel(X, y, Poisson(), trsvr.problems.L2(L2), intercept=True)
-    result = trsvr.minimize(problem)
-    print(result.message)
-    print(f"{result.epochs} epochs, {result.passes:.1f} passes; coefficients and intercept {result.x.round(4)}")
-    print(f"largest difference from SciPy: {np.abs(result.x - with_scipy(X, y)).max():.1e}")
-
-    margins = X @ result.x[:-1] + result.x[-1]
-    figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
-    shown = rng.choice(len(y), min(len(y), 1500), replace=False)
-    axes.plot(margins[shown], y[shown] + rng.uniform(-0.3, 0.3, len(shown)), ".", color="0.75", markersize=3)
-    grid = np.linspace(*np.quantile(margins, [0.001, 0.995]), 100)
-    axes.plot(grid, np.exp(grid), color="tab:blue", label="fitted mean, exp(z)")
-    edges = np.quantile(margins, np.linspace(0, 1, 21))
-    place = np.clip(np.digitize(margins, edges) - 1, 0, 19)
-    centres = [margins[place == k].mean() for k in range(20)]
-    axes.plot(
-        centres, [y[place == k].mean() for k in range(20)], "o", color="tab:orange", label="mean count of a twentieth"
-    )
-    axes.set(xlabel="margin z = xᵀw + intercept", ylabel="count", ylim=(-1, float(np.quantile(y, 0.995))))
-    axes.legend()
-    save(figure, chosen.out, "own_loss")
+def in_numpy(x):
+    margins, penalised = X @ x[:-1] + x[-1], np.append(x[:-1], 0.0)
+    slopes = (np.exp(margins) - y) / len(y)
+    value = np.mean(np.exp(margins) - y * margins) + 0.5e-3 * penalised @ penalised
+    return value, np.append(X.T @ slopes, slopes.sum()) + 1e-3 * penalised
 
 
-if __name__ == "__main__":
-    main()
+theirs = scipy.optimize.minimize(in_numpy, np.zeros(4), jac=True, tol=1e-15, method="L-BFGS-B")
+print(f"largest difference from SciPy: {np.abs(result.x - theirs.x).max():.1e}")
+
+figure, (axes,) = panels(6, 3.8, 1)
+margins, shown = problem.decision(result.x), rng.choice(len(y), min(len(y), 1500), replace=False)
+axes.plot(margins[shown], y[shown] + rng.uniform(-0.3, 0.3, len(shown)), ".", color="0.75", markersize=3)
+grid, parts = np.linspace(*np.quantile(margins, [0.001, 0.995]), 100), np.array_split(np.argsort(margins), 20)
+axes.plot(grid, np.exp(grid), color="tab:blue", label="fitted mean, exp(z)")
+middle, counts = np.array([(margins[rows].mean(), y[rows].mean()) for rows in parts]).T
+axes.plot(middle, counts, "o", color="tab:orange", label="mean count of a twentieth")
+axes.set(xlabel="margin z = xᵀw + intercept", ylabel="count", ylim=(-1, float(np.quantile(y, 0.995))))
+axes.legend(), save(figure, chosen.out, "own_loss")

@@ -1,4 +1,4 @@
-"""A regularisation path: thirty strengths of the penalty, each solve begun where the one before ended.
+"""What a path of warm starts saves: thirty strengths of the penalty, each solve begun where the one before ended.
 
 python examples/path.py [--fast] [--out FOLDER]
 """

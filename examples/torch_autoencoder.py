@@ -1,4 +1,4 @@
-"""An autoencoder with a narrow waist on scikit-learn's digits: a truly nonconvex problem, saddle points included.
+"""What every method does on a plateau: an autoencoder with a narrow waist, truly nonconvex, on digits.
 
 Run it: ``python examples/torch_autoencoder.py [--fast] [--out FOLDER]``
 """

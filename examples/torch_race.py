@@ -10,6 +10,7 @@ those are shown.
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -147,6 +148,24 @@ def lbfgs(task: Task, model: torch.nn.Module, history: float, curve: Curve) -> N
             break  # it has stopped by itself
 
 
+def nothing_to_choose(targets: torch.Tensor) -> Callable[..., None]:
+    """`trsvr.torch.minimize`, the adaptive mode, on least squares of the model's outputs to these targets."""
+
+    def run(task: Task, model: torch.nn.Module, _: float, curve: Curve) -> None:
+        watcher = copy.deepcopy(model)
+
+        def record(so_far: trsvr.Result) -> None:
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(so_far.x.copy()), watcher.parameters())
+            if not curve.record(task, watcher, so_far.passes):
+                raise StopIteration
+
+        limits = {"max_epochs": None, "max_passes": task.budget, "tol": None, "callback": record}
+        loss = torch.nn.functional.mse_loss
+        trsvr.torch.minimize(model, loss, (task.tensors[0], targets), hessian="gauss-newton", **limits)
+
+    return run
+
+
 def grid(lowest: float, highest: float, count: int) -> list[float]:
     """Numbers at equal ratios."""
     return [float(number) for number in np.geomspace(lowest, highest, count)]
@@ -228,7 +247,7 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
     plt.close(figure)
 
 
-def options(description: str) -> argparse.Namespace:
+def options(description: str | None) -> argparse.Namespace:
     """The command line of every example."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(

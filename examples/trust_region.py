@@ -8,97 +8,46 @@ a logistic regression, from the same start.
     python examples/trust_region.py [--fast] [--out FOLDER]
 """
 
-from __future__ import annotations
-
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 
 import trsvr
-from drawing import options, save
+from drawing import circle, on_grid, options, panels, save, steihaug, visited
 from trsvr.datasets import synthetic
-from trsvr.parts.subproblems import CGWork
 
-L2 = 1e-2
-
-
-class Matrix:
-    """A Hessian as conjugate gradients want it: a product, and vᵀHv with it."""
-
-    def __init__(self, entries: np.ndarray) -> None:
-        self.entries = entries
-
-    def product(self, v: np.ndarray, squared_norm: float, out: np.ndarray) -> float:
-        """Leave H v in ``out``; return vᵀHv."""
-        out[:] = self.entries @ v
-        return float(v @ out)
-
-
-def step(hessian: np.ndarray, gradient: np.ndarray, radius: float) -> np.ndarray:
-    """The step of Steihaug's method, to a tight tolerance."""
-    work = CGWork.of_size(gradient.size)
-    trsvr.parts.steihaug_cg(Matrix(hessian), gradient, radius, 1e-12, 10, work)
-    return work.step.copy()
-
-
-def draw_model(axes: Axes, hessian: np.ndarray, gradient: np.ndarray, radii: np.ndarray, reach: float) -> None:
-    """Contours of gᵀp + ½ pᵀHp, three regions, and the steps for all radii."""
-    one, two = np.meshgrid(np.linspace(-reach, reach, 161), np.linspace(-reach, reach, 161))
-    p = np.stack([one, two])
+chosen, gradient, reach = options(__doc__), np.array([1.0, 0.6]), 3.2
+figure, (left, middle, right) = panels(11, 3.8, 3)
+for axes, hessian in ((left, np.diag([2.0, 0.25])), (middle, np.diag([1.5, -0.4]))):
+    p = np.stack(np.meshgrid(*[np.linspace(-reach, reach, 161)] * 2))
     model = np.einsum("i,ijk", gradient, p) + 0.5 * np.einsum("ijk,il,ljk->jk", p, hessian, p)
-    axes.contour(one, two, model, levels=18, colors="0.75", linewidths=0.7)
-    path = np.array([step(hessian, gradient, radius) for radius in np.linspace(1e-6, radii[-1], 120)])
+    axes.contour(*p, model, levels=18, colors="0.75", linewidths=0.7)
+    path = np.array([steihaug(hessian, gradient, radius) for radius in np.linspace(1e-6, 2.4, 120)])
     axes.plot(*path.T, color="tab:blue")
-    for radius in radii:
-        axes.add_patch(plt.Circle((0, 0), radius, fill=False, color="tab:orange", linestyle="--"))
-        end = step(hessian, gradient, radius)
-        axes.plot(*end, "o", color="tab:blue", markersize=5)
-    axes.plot(0, 0, "k+", markersize=9)
+    for radius in (0.4, 1.2, 2.4):
+        axes.add_patch(circle(radius))
+        axes.plot(*steihaug(hessian, gradient, radius), "o", color="tab:blue", markersize=5)
     downhill = -0.75 * reach * gradient / np.linalg.norm(gradient)
     axes.annotate("−g", (0, 0), downhill, arrowprops={"arrowstyle": "<-", "color": "0.4"}, ha="right", va="top")
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+left.plot(*-np.linalg.solve(np.diag([2.0, 0.25]), gradient), "*", color="tab:green", markersize=11)
+left.set_title("positive curvature: ★ is Newton's step", fontsize="medium")
+middle.set_title("a negative eigenvalue: to the boundary", fontsize="medium")
 
-
-def main() -> None:
-    chosen = options(__doc__)
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11, 3.8), layout="constrained")
-    gradient = np.array([1.0, 0.6])
-    bowl = np.diag([2.0, 0.25])
-    saddle = np.diag([1.5, -0.4])
-    reach = 3.2
-    draw_model(left, bowl, gradient, np.array([0.4, 1.2, 2.4]), reach)
-    newton = -np.linalg.solve(bowl, gradient)
-    left.plot(*newton, "*", color="tab:green", markersize=11)
-    left.set_title("positive curvature: ★ is Newton's step", fontsize="medium")
-    draw_model(middle, saddle, gradient, np.array([0.4, 1.2, 2.4]), reach)
-    middle.set_title("a negative eigenvalue: to the boundary", fontsize="medium")
-
-    data = synthetic(500 if chosen.fast else 4_000, 2, condition=40.0, lipschitz=1.0, seed=3)
-    problem = trsvr.problems.logistic(data.X, data.y, l2=L2)
-    best = trsvr.minimize(problem)
-    ends = [best.x]
-    for alpha, colour in ((0.5, "tab:red"), (5.0, "tab:orange"), (100.0, "tab:blue")):
-        points = [np.zeros(2)]
-        solver = trsvr.TRSVR(alpha=alpha, batch_size=200, inner_steps=1, hessian="exact")
-        result = trsvr.minimize(
-            problem, solver, max_epochs=12, tol=None,
-            callback=lambda so_far, points=points: points.append(so_far.x.copy()),
-        )  # fmt: skip
-        right.plot(*np.array(points).T, "o-", color=colour, markersize=3, label=f"α = {alpha:g}")
-        ends += points
-        print(f"α = {alpha:<5g} gap after 12 steps {result.value - best.value:.1e}")
-    low, high = np.min(ends, axis=0), np.max(ends, axis=0)
-    low, high = low - 0.15 * (high - low), high + 0.15 * (high - low)
-    one, two = np.meshgrid(np.linspace(low[0], high[0], 60), np.linspace(low[1], high[1], 60))
-    values = [problem.value_and_gradient(np.array(point))[0] for point in zip(one.ravel(), two.ravel(), strict=True)]
-    levels = best.value + np.geomspace(1e-4, max(values) - best.value, 16)
-    right.contour(one, two, np.reshape(values, one.shape), levels=levels, colors="0.75", linewidths=0.7)
-    right.plot(*best.x, "*", color="tab:green", markersize=11)
-    right.set(xticks=[], yticks=[])
-    right.set_title("logistic regression, twelve steps each", fontsize="medium")
-    right.legend(fontsize="small")
-    save(figure, chosen.out, "trust_region")
-
-
-if __name__ == "__main__":
-    main()
+data = synthetic(500 if chosen.fast else 4_000, 2, condition=40.0, lipschitz=1.0, seed=3)
+problem = trsvr.problems.logistic(data.X, data.y, l2=1e-2)
+best = trsvr.minimize(problem)
+ends = [best.x[None, :]]
+for alpha, colour in ((0.5, "tab:red"), (5.0, "tab:orange"), (100.0, "tab:blue")):
+    solver = trsvr.TRSVR(alpha=alpha, batch_size=200, inner_steps=1, hessian="exact")
+    points, result = visited(problem, solver, np.zeros(2), max_epochs=12, tol=None)
+    right.plot(*points.T, "o-", color=colour, markersize=3, label=f"α = {alpha:g}")
+    ends.append(points)
+    print(f"α = {alpha:<5g} gap after 12 steps {result.value - best.value:.1e}")
+low, high = np.concatenate(ends).min(axis=0), np.concatenate(ends).max(axis=0)
+one, two, values = on_grid(problem, low - 0.15 * (high - low), high + 0.15 * (high - low))
+levels = best.value + np.geomspace(1e-4, values.max() - best.value, 16)
+right.contour(one, two, values, levels=levels, colors="0.75", linewidths=0.7)
+right.plot(*best.x, "*", color="tab:green", markersize=11)
+right.set(xticks=[], yticks=[])
+right.set_title("logistic regression, twelve steps each", fontsize="medium")
+right.legend(fontsize="small")
+save(figure, chosen.out, "trust_region")

@@ -147,3 +147,16 @@ def test_killed_and_resumed(tmp_path):
 def test_rows_on_the_disk(tmp_path):
     lines = run_and_draw("memory_mapped", tmp_path)
     assert lines[0].partition(" (")[0] == "a file of 20 MB: converged: as close as asked for"
+
+
+SHARED = ("drawing.py", "torch_race.py")  # what examples have in common
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_in_the_gallery(path):
+    """Under sixty lines, so that it can be read at once; its first sentence says what one learns."""
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith('"""')
+    if path.name not in SHARED:
+        assert len(text.splitlines()) < 60
+        assert path.name in (EXAMPLES.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
