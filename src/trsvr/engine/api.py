@@ -247,6 +247,22 @@ def _restore(run: Run, best: Best, test: GradientTest, content: Content) -> None
         test.restore(content["test"])
 
 
+# Kinds of runs that have been prepared in this process: the next of the same kind compiles nothing.
+_compiled_before: set[Any] = set()
+
+
+def _kind(plan: RunPlan) -> Any:
+    """What decides what is compiled for a run; None where that is not known."""
+    problem = plan.problem
+    if problem.kind is None:
+        return None
+    return repr(plan.solver), problem.kind, int(problem.n_samples).bit_length(), int(problem.n_parameters).bit_length()
+
+
+def _begins_at_once(plan: RunPlan, kind: Any) -> bool:
+    return kind in _compiled_before or plan.method.begins_at_once(plan.problem)
+
+
 def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
     """Run from the start, or from a checkpoint."""
     problem, solver = plan.problem.for_run(), plan.solver
@@ -256,15 +272,20 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
     if content is not None:
         _restore(run, best, plan.test, content)
 
+    kind = _kind(plan)
+
     def prepare() -> State:
         problem.warm_up()
         run.method = plan.method.resolve(problem, plan.start, recommended_step)
-        return run.method.init(problem, plan.start.copy())
+        state = run.method.init(problem, plan.start.copy())
+        if kind is not None:
+            _compiled_before.add(kind)
+        return state
 
     with Stop().listening() as stop, _threads.limit(plan.threads):
         loop = Loop(plan, run, best, source, watchers, stop, keeper, problem.lasts_long)
         try:
-            run.state = stop.compute(prepare, lasts=not plan.method.begins_at_once(problem))
+            run.state = stop.compute(prepare, lasts=not _begins_at_once(plan, kind))
             run.state.checkpointed, run.state.time_is_up = keeper is not None, source.time_is_up
             if content is not None:
                 with _fitting():

@@ -32,6 +32,7 @@ class Problem:
     compiles: bool = False  # whether the first evaluation compiles
     lasts_long: bool = False  # whether one may last too long to wait for when a signal comes
     is_small: bool = False  # whether the default mode needs nothing compiled for it
+    kind: Any = None  # what decides, beside the solver, what is compiled for it; None: unknown
     largest_squared_row: float | None = None  # of a linear model: max over i of weight_i ‖x_i‖²
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:

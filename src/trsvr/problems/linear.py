@@ -188,6 +188,13 @@ class LinearModel(LinearProblem):
         columns = self.n_features + int(self.intercept)
         return is_small(self.kernels.labels.size, columns, self.n_outputs, self.loss, self.regularizer)
 
+    @property
+    def kind(self) -> Any:
+        """What decides what is compiled: the types of rows, loss and regulariser."""
+        rows = self.kernels.rows
+        types = rows.values.dtype if isinstance(rows, DenseRows) else (rows.data.dtype, rows.indices.dtype)
+        return type(self.kernels), types, type(self.loss), _types_of(self.regularizer)
+
     @cached_property
     def small(self) -> SmallModel:
         """The model in NumPy."""
@@ -336,6 +343,10 @@ class LinearModel(LinearProblem):
             f"LinearModel({self.n_samples} rows × {self.n_features} columns, {kind}, "
             f"{self.loss!r}, {self.regularizer!r}{extra})"
         )
+
+
+def _types_of(regularizer: Any) -> Any:
+    return tuple(map(_types_of, regularizer)) if isinstance(regularizer, Sum) else type(regularizer)
 
 
 def _check_regularizer(regularizer: Any) -> None:
