@@ -160,3 +160,29 @@ def test_an_example_is_short_and_in_the_gallery(path):
     if path.name not in SHARED:
         assert len(text.splitlines()) < 60
         assert path.name in (EXAMPLES.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
+
+
+def test_a_calibration_has_the_certified_digits(tmp_path):
+    done = subprocess.run(
+        [*PYTHON, EXAMPLES / "calibration.py", "--fast", "--out", tmp_path], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    digits = next(line for line in done.stdout.splitlines() if line.startswith("digits"))
+    assert float(digits.split()[1]) > 9.0
+    assert (tmp_path / "calibration.png").stat().st_size > 1000
+
+
+def test_a_robust_fit_is_better_than_squares(tmp_path):
+    rows = [line.split() for line in run_example("robust_fit.py", tmp_path).splitlines()[1:]]
+    squares, pseudo_huber, tukey = (float(row[1]) for row in rows)
+    assert max(pseudo_huber, tukey) < 0.1 * squares
+
+
+def test_many_residuals(tmp_path):
+    done = subprocess.run(
+        [*PYTHON, EXAMPLES / "many_residuals.py", "--fast"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("converged")
+    assert float(lines[2].split()[5]) < 5.0

@@ -2,17 +2,21 @@
 
 from typing import Any
 
-from trsvr import parts, problems, theory
+from trsvr import inference, parts, problems, theory
 from trsvr._version import __version__
 from trsvr.engine import CheckpointError, Result, Status, minimize, resume
+from trsvr.fitting import LeastSquaresResult, curve_fit, least_squares
 from trsvr.solvers import LBFGS, SAGA, SARAH, SGD, SVRG, TRSVR, Adam, TRish, TrustRegion, TrustRegionMethod
 
 __all__ = [
     "minimize",
     "resume",
+    "least_squares",
+    "curve_fit",
     "problems",
     "parts",
     "theory",
+    "inference",
     "datasets",
     "TRSVR",
     "SVRG",
@@ -25,6 +29,7 @@ __all__ = [
     "LBFGS",
     "TrustRegionMethod",
     "Result",
+    "LeastSquaresResult",
     "Status",
     "CheckpointError",
     "__version__",

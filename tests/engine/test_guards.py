@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,9 @@ def test_a_value_that_is_nan_is_named(solver):
     problem = FunctionProblem(60, 4, gradient, poisoned(value, 1), product)
     result = trsvr.minimize(problem, solver, max_epochs=50, tol=None)
     assert result.status is Status.NOT_FINITE, result.message
-    assert "value returned NaN for the rows 0, 1, 2, 3, 4, 5, 6, 7, … (60 in all) in epoch 1" in result.message
+    # A method that refuses steps makes shorter ones, and gives up when no step is short enough.
+    place = r"value returned NaN for the rows 0, 1, 2, 3, 4, 5, 6, 7, … \(60 in all\) in epoch (1|31)\)"
+    assert re.search(place, result.message)
     assert (result.x == 0).all()
 
 

@@ -77,7 +77,7 @@ class LinearModel(Problem):
         Whether the blocks stay in the workers' memory.
     """
 
-    is_elsewhere = compiles = True
+    is_elsewhere = compiles = defined_at_zero = True
 
     def __init__(
         self,

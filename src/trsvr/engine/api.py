@@ -66,8 +66,8 @@ def minimize(
         None is no limit.
     tol : float, "auto", Tolerance or None
         A number: stop when ‖∇f‖∞ ≤ tol. "auto": when no more than 1e-12 |f| is left to gain; only the adaptive `TRSVR`
-        can tell, the other solvers stop when ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. With either, a run also ends at the rounding
-        floor, where f no longer changes within the precision of its numbers. None: never.
+        can tell, the other solvers stop when ‖∇f‖∞ is 1e-8 of the largest one seen. With either, a run also ends at the
+        rounding floor, where f no longer changes within the precision of its numbers. None: never.
         `trsvr.engine.Tolerance` bounds the gradient and the decrease that is left.
         Methods without a reference point are charged for the full gradients that this takes.
     seed : int

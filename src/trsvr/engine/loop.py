@@ -173,8 +173,10 @@ class Loop:
         return (Status.ROUNDING_FLOOR, "") if why is None else (Status.NO_PROGRESS, why)
 
 
-def _gradient_at_zero(run: Run, test: GradientTest) -> Vector:
-    """∇f(0), the scale of the automatic tolerance; one more evaluation, not counted, unless the start is zero."""
+def _gradient_at_zero(run: Run, test: GradientTest) -> Vector | None:
+    """∇f(0), where a problem has it for sure; one more evaluation, not counted, unless the start is zero."""
+    if not run.problem.defined_at_zero:
+        return None
     if not test.is_relative or not run.state.x.any():
         return run.state.gradient
     return run.problem.value_and_gradient(np.zeros_like(run.state.x))[1]

@@ -19,6 +19,8 @@ from trsvr.problems.base import Problem
 from trsvr.problems.plain import NotFinite
 from trsvr.solvers.base import EpochReport, Solver, State
 
+# Steps become shorter by a factor of two to four: after so many the domain would be a point.
+_MOST_OUTSIDE = 30
 _SAME_VALUE = 8 * float(np.finfo(float).eps)
 
 
@@ -67,6 +69,7 @@ class Run:
     uncharged_seconds: float | None = None
     method: Solver = field(init=False)  # the solver that runs: a preset's parts
     coming: Draws | None = None  # of the next epoch
+    outside: int = 0  # trial points in a row where a function was not finite
 
     #: what a checkpoint keeps of it
     COUNTED: ClassVar[tuple[str, ...]] = (
@@ -88,11 +91,21 @@ class Run:
     def evaluate(self) -> None:
         """Full value and gradient at x, not charged yet."""
         begun = time.perf_counter()
-        value, gradient = self.method.evaluate(self.problem, self.state, self.coming)
-        # A copy: a user's function may return the same array each time.
-        self.state.value, self.state.gradient = float(value), np.array(gradient, dtype=np.float64)
-        if not self.problem.compiles:
-            NotFinite.refuse("value_and_gradient", self.state.gradient, self.state.x)
+        try:
+            value, found = self.method.evaluate(self.problem, self.state, self.coming)
+            # A copy: a user's function may return the same array each time.
+            gradient = np.array(found, dtype=np.float64)
+            if not self.problem.compiles:
+                NotFinite.refuse("value_and_gradient", gradient, self.state.x)
+                if self.has_value and self.epoch:
+                    NotFinite.refuse("value_and_gradient", value, self.state.x)
+            self.outside = 0
+        except NotFinite:
+            self.outside += 1
+            if not self.method.judges or self.epoch == 0 or self.outside > _MOST_OUTSIDE:
+                raise
+            value, gradient = math.inf, self.state.gradient  # a trial point outside the domain: it is refused
+        self.state.value, self.state.gradient = float(value), gradient
         self.uncharged_seconds = time.perf_counter() - begun
 
     def charge_evaluation(self) -> None:

@@ -74,7 +74,7 @@ class Tolerance:
     smallest_value : float
         What |f| counts as at least: f itself may go to zero.
     relative : bool
-        Whether ``gradient`` is a part of ‖∇f(0)‖∞.
+        Whether ``gradient`` is a part of the largest gradient seen (of a linear model: of ‖∇f(0)‖∞).
     """
 
     gradient: float
@@ -91,7 +91,9 @@ class GradientTest:
     """Converged, at the rounding floor, diverged, or neither.
 
     A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease of f below 1e-12 |f| where
-    the solver knows one (½ gᵀP⁻¹g), else ‖∇f‖∞ ≤ 1e-8 ‖∇f(0)‖∞. A `Tolerance` asks for both. None never stops.
+    the solver knows one (½ gᵀP⁻¹g), else a gradient of 1e-8 of the largest one seen. For linear models that is ∇f(0),
+    so that a warm start ends as a cold one does; other functions need not be defined at zero. A `Tolerance` asks for
+    both. None never stops.
     ``why`` says, once the test has ended a run, what it has seen.
     """
 
@@ -103,7 +105,8 @@ class GradientTest:
         self.tol = tol
         self.why = ""
         self.threshold = 0.0
-        self.scale = 0.0  # the largest entry of the gradient, at the start or at zero
+        self.scale = 0.0  # the largest entry of a gradient so far, and of that at zero
+        self._grows = False  # whether the threshold follows the scale
         self._first_norm_sq = math.nan
         self._first_value = math.nan
         self._values: deque[float] = deque(maxlen=_STILL_EPOCHS + 1)
@@ -115,6 +118,7 @@ class GradientTest:
         return {
             "threshold": self.threshold,
             "scale": self.scale,
+            "grows": self._grows,
             "first_norm_sq": self._first_norm_sq,
             "first_value": self._first_value,
             "values": list(self._values),
@@ -125,7 +129,7 @@ class GradientTest:
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
         self.threshold = float(snapshot["threshold"])
-        self.scale = float(snapshot["scale"])
+        self.scale, self._grows = float(snapshot["scale"]), bool(snapshot["grows"])
         self._first_norm_sq = float(snapshot["first_norm_sq"])
         self._first_value = float(snapshot["first_value"])
         self._values.clear()
@@ -140,18 +144,25 @@ class GradientTest:
 
     @property
     def is_relative(self) -> bool:
-        """Whether the gradient at zero is its scale."""
+        """Whether it is relative to other gradients."""
         return self.tol.relative if isinstance(self.tol, Tolerance) else self.tol == "auto"
 
-    def start(self, value: float, gradient: Vector, gradient_at_zero: Vector) -> None:
-        """Fix the scales."""
+    def start(self, value: float, gradient: Vector, gradient_at_zero: Vector | None) -> None:
+        """Fix the scales; without a gradient at zero they follow the largest one seen."""
         self._first_value, self._first_norm_sq = value, dot(gradient, gradient)
-        at_zero = float(np.abs(gradient_at_zero).max(initial=0.0))
-        self.scale = float(max(np.abs(gradient).max(initial=0.0), at_zero))
+        self.scale = float(np.abs(gradient).max(initial=0.0))
+        at_zero = self.scale
+        if gradient_at_zero is not None:
+            at_zero = float(np.abs(gradient_at_zero).max(initial=0.0))
+            self.scale = max(self.scale, at_zero)
+        self._grows = gradient_at_zero is None
+        self._set_threshold(at_zero)
+
+    def _set_threshold(self, scale: float) -> None:
         if self.tol == "auto":
-            self.threshold = _AUTO_RELATIVE * at_zero
+            self.threshold = _AUTO_RELATIVE * scale
         elif isinstance(self.tol, Tolerance):
-            self.threshold = self.tol.gradient * (at_zero if self.tol.relative else 1.0)
+            self.threshold = self.tol.gradient * (scale if self.tol.relative else 1.0)
         elif self.tol is not None:
             self.threshold = float(self.tol)
 
@@ -173,6 +184,9 @@ class GradientTest:
         if not self.active:
             return None
         largest = float(np.abs(gradient).max(initial=0.0))
+        if self._grows and largest > self.scale:
+            self.scale = largest
+            self._set_threshold(largest)
         expected = math.nan if known is None else known.expected_decrease  # not a number: the solver does not know
         if self.tol == "auto" and not math.isnan(expected) and math.isfinite(value):
             stationary = largest == 0.0 and not (known is not None and known.may_be_saddle)  # the solver will see

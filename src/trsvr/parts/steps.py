@@ -8,7 +8,7 @@ import math
 from trsvr._arrays import Vector
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy
-from trsvr.problems.steps import Exit, Product, StepRequest, StepTaken, WalkRequest, WalkTaken
+from trsvr.problems.steps import Exit, NormedStep, Product, StepRequest, StepTaken, WalkRequest, WalkTaken
 from trsvr.problems.views import CurvatureView
 
 
@@ -29,6 +29,14 @@ def conjugate_gradients(product: Product, request: StepRequest) -> StepTaken:
         # Without a bound the model has no minimum: begin with a step as long as the gradient.
         alpha, found = 1.0, solve(request.size, request.rough_tolerance)
     return StepTaken(found, alpha, pairs or (), request.gradient + found.product)
+
+
+def quasi_newton_step(request: StepRequest) -> StepTaken:
+    """Newton's step with P for H: no product at all, where P has learnt enough from earlier steps."""
+    part = min(request.alpha, 1.0)
+    step, product = -part * request.norm.solve(request.gradient), -part * request.gradient
+    found = NormedStep(step, product, part * request.size, Exit.BOUNDARY if part < 1.0 else Exit.TOLERANCE, 0)
+    return StepTaken(found, request.alpha, (), request.gradient + product)
 
 
 def walk(view: CurvatureView, request: WalkRequest) -> WalkTaken:

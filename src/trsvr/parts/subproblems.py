@@ -92,6 +92,19 @@ def _length_to_boundary(zz: float, zd: float, dd: float, radius: float) -> float
 
 
 @jitable
+def _lower_end(zz: float, zd: float, dd: float, radius: float, slope: float, curvature: float) -> float:
+    """The τ of the two with ‖z + τd‖ = radius at which τ·slope + ½τ²·curvature is smaller (Nocedal & Wright 7.2).
+
+    Along a direction of negative curvature both ends of the chord fall; the nearer one is not always the lower.
+    """
+    ahead = _length_to_boundary(zz, zd, dd, radius)
+    behind = -(zd + math.sqrt(zd * zd + dd * max(radius * radius - zz, 0.0))) / dd
+    if behind * (slope + 0.5 * behind * curvature) < ahead * (slope + 0.5 * ahead * curvature):
+        return behind
+    return ahead
+
+
+@jitable
 def steihaug_cg(
     hessian: Any, gradient: Vector, radius: float, tolerance: float, max_iterations: int, work: CGWork
 ) -> tuple[int, int]:
@@ -135,7 +148,12 @@ def steihaug_cg(
         falls_forever = not curvature > 0.0
         length = 0.0 if falls_forever else rr / curvature
         if falls_forever or zz + length * (2.0 * zd + length * dd) >= radius * radius:
-            work.end(_length_to_boundary(zz, zd, dd, radius))
+            slope = -rr  # of the model along the direction
+            work.end(
+                _lower_end(zz, zd, dd, radius, slope, curvature)
+                if falls_forever
+                else _length_to_boundary(zz, zd, dd, radius)
+            )
             return (_BOUNDARY if curvature >= 0.0 else _NEGATIVE_CURVATURE), iteration
         rr_before = rr
         rr, zz, zr, zd, rd = work.advance(length)
@@ -289,6 +307,8 @@ def preconditioned_cg(
             return NormedStep(direction, along, math.sqrt(dd), Exit.NEGATIVE_CURVATURE, iteration)
         if falls_forever or zz + length * (2.0 * zd + length * dd) > _ON_BOUNDARY * radius * radius:
             length = _length_to_boundary(zz, zd, dd, radius)
+            if falls_forever:
+                length = _lower_end(zz, zd, dd, radius, -rr, curvature)
             add_scaled(length, direction, step)
             add_scaled(length, along, curved)
             why = Exit.NEGATIVE_CURVATURE if falls_forever else Exit.BOUNDARY

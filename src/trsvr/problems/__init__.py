@@ -7,15 +7,18 @@ from typing import Any
 from trsvr import _check
 from trsvr._compile import record
 from trsvr.problems.function import FunctionProblem
+from trsvr.problems.least_squares import LeastSquares
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
 from trsvr.problems.protocol import DataLostError, FiniteSum
 from trsvr.problems.regularizers import L2, DoubleWell
+from trsvr.problems.residual_losses import Tukey
 
 __all__ = [
     "FiniteSum",
     "LinearModel",
     "FunctionProblem",
+    "LeastSquares",
     "DataLostError",
     "logistic",
     "double_well_logistic",
@@ -23,6 +26,7 @@ __all__ = [
     "SquaredHinge",
     "Squared",
     "PseudoHuber",
+    "Tukey",
     "Softmax",
     "L2",
     "DoubleWell",

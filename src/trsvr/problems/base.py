@@ -33,6 +33,7 @@ class Problem:
     lasts_long: bool = False  # whether one may last too long to wait for when a signal comes
     is_small: bool = False  # whether the default mode needs nothing compiled for it
     kind: Any = None  # what decides, beside the solver, what is compiled for it; None: unknown
+    defined_at_zero: bool = False  # whether f is finite at zero for sure: its gradient there is a scale for others
     largest_squared_row: float | None = None  # of a linear model: max over i of weight_i ‖x_i‖²
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
@@ -178,7 +179,12 @@ def as_problem(given: Any) -> Problem:
 def gradient_difference(problem: Problem, x: Vector, gradient: Vector, v: Vector, length: float) -> Vector:
     """∇²f(x) v from a difference of full gradients; ``gradient`` is ∇f(x), ``length`` is ‖v‖."""
     h = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x))) / length
-    return np.asarray((problem.value_and_gradient(x + h * v)[1] - gradient) / h, dtype=np.float64)
+    try:
+        there = problem.value_and_gradient(x + h * v)[1]
+    except NotFinite:  # outside the domain: to the other side
+        h = -h
+        there = problem.value_and_gradient(x + h * v)[1]
+    return np.asarray((there - gradient) / h, dtype=np.float64)
 
 
 def hessian_at(problem: Problem, x: Vector, gradient: Vector | None = None) -> Callable[[Vector], Vector]:

@@ -77,7 +77,7 @@ class LinearModel(LinearProblem):
         The labels as given.
     """
 
-    compiles = True
+    compiles = defined_at_zero = True
     #: ‖x_i‖², plus 1 if there is an intercept; empty where the rows have not been looked at
     squared_rows: Vector = _NOTHING
 

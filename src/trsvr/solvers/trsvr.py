@@ -26,12 +26,16 @@ from trsvr.parts.gradients import PlainGradient, SAGAGradient, SARAHGradient, SV
 from trsvr.parts.radius import GradientRadius
 from trsvr.parts.subproblems import SteihaugCG
 from trsvr.problems.base import Problem
+from trsvr.problems.residuals import ResidualProblem
 from trsvr.solvers.adaptive import NORMS, AdaptiveTRSVR
 from trsvr.solvers.base import Preset, Solver
+from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
 _HESSIANS = {"auto": EstimatedHessian, "identity": Identity, "estimated": EstimatedHessian, "exact": ExactHessian}
 _MAX_CG = 500
+# Residuals or unknowns, whichever are fewer, up to which their matrix is factored at every step.
+_LARGEST_FACTOR = 3000
 _GRADIENTS = {"svrg": SVRGGradient, "sarah": SARAHGradient, "saga": SAGAGradient, "plain": PlainGradient}
 
 
@@ -105,8 +109,14 @@ class TRSVR(Preset):
         )
 
     def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
-        """The adaptive mode, or the parts; without a number, the paper's algorithm takes the α that SVRG would."""
+        """Damped steps for residuals, the adaptive mode, or the parts.
+
+        Without a number, the paper's algorithm takes the α that SVRG would.
+        """
         method = self.method
+        if self == TRSVR() and isinstance(problem, ResidualProblem):
+            smaller = min(problem.n_residuals, problem.n_parameters)
+            return LevenbergMarquardt() if smaller <= _LARGEST_FACTOR else method
         if isinstance(method, AdaptiveTRSVR) or self.alpha != "auto":
             return method
         rows = method.rows_per_step(problem)

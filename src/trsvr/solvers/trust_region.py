@@ -20,14 +20,17 @@ from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr._vectors import dot
 from trsvr.parts.gradients import NoMemory
+from trsvr.parts.norms import IdentityNorm
 from trsvr.parts.radius import RatioTest
+from trsvr.parts.second_look import second_look
 from trsvr.parts.subproblems import CGWork, SteihaugCG
-from trsvr.problems.base import Problem, gradient_difference
+from trsvr.problems.base import Problem, gradient_difference, hessian_at
 from trsvr.problems.steps import Exit
-from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
+from trsvr.solvers.base import AUTO_DECREASE, EpochReport, EpochRows, Progress, Solver, State
 
 _HESSIANS = ("auto", "exact", "estimated")
 # Below this relative size of the predicted decrease the values' last digits decide, and the model is believed instead.
+_FINEST = 1e-8  # of the second look's conjugate gradients
 _ROUNDING = 10 * np.finfo(float).eps
 
 
@@ -173,4 +176,29 @@ class TrustRegion(Solver):
             smallest = np.finfo(float).eps * (1.0 + float(np.abs(state.x).max(initial=0.0)))
             # A model that predicts a rise is none: with estimated products conjugate gradients can go that far astray.
             at_floor = at_floor or bool(abs(predicted) <= rounding or state.scalars["radius"] <= smallest)
-        return Progress(at_floor=at_floor)
+        if problem.defined_at_zero:
+            return Progress(at_floor=at_floor)
+        inside = not before.on_boundary and not report.rejected and predicted > 0.0
+        if not inside or predicted > AUTO_DECREASE * abs(state.value):
+            return Progress(math.inf, at_floor, may_be_saddle=True)
+        return Progress(self._second_look(problem, state, report), at_floor, may_be_saddle=True)
+
+    def _second_look(self, problem: Problem, state: State, report: EpochReport) -> float:
+        """What is left to gain where a run would end; a saddle point is left."""
+        hessian = hessian_at(problem, state.x, state.gradient)
+        exact = self._takes_products(problem)
+        seen = second_look(hessian, IdentityNorm(), state.gradient, exact, _FINEST, self.max_cg, state.time_is_up)
+        report.hessian_products += seen.products
+        report.gradient_evaluations += seen.products * problem.n_samples
+        length = state.scalars["radius"]
+        while seen.downwards is not None and length > np.finfo(float).eps:
+            for x in (state.x + length * seen.downwards, state.x - length * seen.downwards):
+                report.gradient_evaluations += problem.n_samples
+                value, gradient = problem.value_and_gradient(x)
+                if value < state.value:
+                    state.x[:], state.value, state.gradient = x, float(value), np.array(gradient, dtype=np.float64)
+                    return math.inf
+            length *= 0.25
+        if seen.downwards is None and seen.expected > AUTO_DECREASE * abs(state.value):
+            state.scalars["radius"] = max(length, math.sqrt(dot(seen.step, seen.step)))
+        return seen.expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,11 @@ from torch import Tensor
 import trsvr
 from trsvr.solvers import solver_from
 from trsvr.solvers.base import as_solver
+from trsvr.torch.least_squares import ModelResiduals, run
 from trsvr.torch.problem import ModelProblem
+
+# Unknowns or residuals, whichever are fewer, up to which a factorisation is made at every step.
+_MOST_FACTORED = 3000
 
 
 def minimize(
@@ -20,7 +25,7 @@ def minimize(
     dataset: Any,
     solver: Any = None,
     *,
-    hessian: str = "exact",
+    hessian: str = "auto",
     weight_decay: float = 0.0,
     rows_at_once: int = 4096,
     **options: Any,
@@ -37,8 +42,10 @@ def minimize(
         A sample is ``(input, …, target)``.
     solver : optional
         Any solver of `trsvr`, or its name; default ``trsvr.TRSVR()``, the adaptive mode, with nothing to choose.
-    hessian : {"exact", "gauss-newton"}
-        Curvature products. For least squares "gauss-newton" is the better one far from a minimiser.
+    hessian : {"auto", "exact", "gauss-newton"}
+        Curvature products. "auto": damped Gauss–Newton steps with a factorisation, as `least_squares` makes, where the
+        loss is `torch.nn.functional.mse_loss` (or ``MSELoss``), no solver is chosen, and parameters or numbers in the
+        targets are at most 3000; else "exact".
     weight_decay : float
         λ of a penalty (λ/2)‖x‖².
     rows_at_once : int
@@ -51,6 +58,14 @@ def minimize(
     trsvr.Result
         With the trace. The model's parameters are afterwards those of ``result.x``, the best point seen.
     """
+    squares = loss is torch.nn.functional.mse_loss or (isinstance(loss, torch.nn.MSELoss) and loss.reduction == "mean")
+    if hessian == "auto" and squares and solver is None:
+        residuals = ModelResiduals(model, dataset, weight_decay=weight_decay, scale=1.0)
+        per_row = residuals.n_residuals // residuals.n_samples
+        if min(residuals.n_residuals, residuals.n_parameters) <= _MOST_FACTORED:
+            scale = math.sqrt(2.0 / per_row)
+            return run(ModelResiduals(model, dataset, weight_decay=weight_decay, scale=scale), None, options)
+    hessian = "exact" if hessian == "auto" else hessian
     problem = ModelProblem(model, loss, dataset, hessian=hessian, weight_decay=weight_decay, rows_at_once=rows_at_once)
     solver = as_solver(solver_from(solver))
     if problem.dtype != torch.float64 and solver.estimates_curvature:

@@ -70,7 +70,7 @@ class ModelProblem(Problem):
         for parameter in trainable:
             refuse_unsuitable(parameter)
         self._flat = Flat(trainable, [0] * len(trainable))
-        self._rows = _Samples(dataset, self._flat.device, self._flat.dtype)
+        self._rows = Samples(dataset, self._flat.device, self._flat.dtype)
         self._chosen: Indices = np.arange(len(self._rows))
         self._x: Vector | None = None  # what the parameters are at, if that is known
         self._versions: list[int] = []
@@ -222,7 +222,7 @@ def _mixes_samples(module: torch.nn.Module) -> bool:
     return module.training and isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
 
 
-class _Samples:
+class Samples:
     """Rows of a data set by their indices, collated, on the model's device."""
 
     def __init__(self, dataset: Any, device: torch.device, dtype: torch.dtype) -> None:
@@ -254,6 +254,7 @@ class _Samples:
         return self._length
 
     def take(self, indices: Indices) -> list[Tensor]:
+        """Those rows of every part."""
         if self._tensors is not None:
             chosen = torch.from_numpy(np.ascontiguousarray(indices)).to(self._device)
             return [part[chosen] for part in self._tensors]

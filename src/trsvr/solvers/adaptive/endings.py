@@ -10,6 +10,7 @@ from trsvr._arrays import Vector
 from trsvr._vectors import dot
 from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import DenseNorm
+from trsvr.parts.second_look import second_look
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.steps import Exit
 from trsvr.solvers.adaptive.rules import Rules
@@ -32,8 +33,8 @@ def left_to_gain(it: Iteration, outcome: Outcome, decrease: float) -> float:
     little = state.goal.decrease or rules.little * abs(state.value)
     if not expected <= little:
         return expected
-    if known:
-        expected = _second_look(it, outcome.measured, expected, little)
+    look = _second_look if known else _plain_look
+    expected = look(it, outcome.measured, expected, little)
     # Conjugate gradients that were cut short because the time is up have predicted too little.
     return math.nan if state.time_is_up() else expected
 
@@ -104,6 +105,28 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
     return max(expected, seen)
 
 
+def _plain_look(it: Iteration, measured: Measured, expected: float, little: float) -> float:
+    """The same where nothing is known but products: an estimate in a norm without units proves nothing."""
+    state, own, rules, n = it.state, it.own, it.rules, it.problem.n_samples
+    seen = second_look(
+        own.here.product,
+        measured.norm,
+        state.gradient,
+        it.problem.has_products,
+        rules.finest_look,
+        rules.look_products,
+        state.time_is_up,
+    )
+    it.report.hessian_products += seen.products
+    it.report.gradient_evaluations += seen.products * n
+    if seen.downwards is not None:
+        own.escape.along(np.ascontiguousarray(seen.downwards), state.gradient)
+        return math.inf
+    if seen.expected > little:
+        own.ahead = FoundStep(seen.step, seen.product, math.sqrt(measured.norm.dual(seen.product)))
+    return max(expected, seen.expected)
+
+
 def _can_be_hidden(penalty: Vector, losses: Vector | None, squared: float) -> float:
     """What conjugate gradients may have passed by, ½‖g‖²/λ at most; infinite where the penalty says nothing.
 
@@ -127,6 +150,8 @@ def escape_of(it: Iteration, measured: Measured) -> float:
     """
     state, own, rules = it.state, it.own, it.rules
     expected = own.expected_decrease
+    if own.plain:
+        return _plain_look(it, measured, expected, rules.little * abs(state.value))
     if expected > rules.little * max(abs(state.value), np.finfo(float).tiny):
         return expected
     if math.sqrt(dot(state.gradient, state.gradient)) > rules.small_gradient:

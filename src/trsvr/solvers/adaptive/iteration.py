@@ -6,7 +6,7 @@ import math
 
 from trsvr._arrays import Vector
 from trsvr._draws import Draws
-from trsvr.parts.steps import conjugate_gradients, walk
+from trsvr.parts.steps import conjugate_gradients, quasi_newton_step, walk
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken, WalkRequest
 from trsvr.solvers.adaptive.endings import escape_of
 from trsvr.solvers.adaptive.measuring import measure
@@ -48,7 +48,7 @@ def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken, float
     own, gradient = it.own, it.state.gradient
     measured = measure(it, draws)
     ahead, own.ahead = own.ahead, FoundStep()
-    if own.nonconvex and not gradient.any():
+    if (own.nonconvex or own.plain) and not gradient.any():
         own.expected_decrease = 0.0  # nothing but the curvature can tell a minimum from a saddle point here
         own.expected_decrease = escape_of(it, measured)
     if own.escape.direction is not None:
@@ -75,9 +75,13 @@ def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
     request = _request(it, measured, gradient, size)
     if measured.product is not None:
         taken = conjugate_gradients(measured.product, request)
+    elif own.plain and own.norm.pairs.directions is not None and own.norm.free < own.free_steps(it.rules):
+        taken = quasi_newton_step(request)
+        own.norm.free += 1
     else:
         taken = own.here.step(request)
-        own.norm.pairs.remember(taken.pairs, it.rules.pairs)
+        own.norm.free = 0
+        own.norm.pairs.remember(taken.pairs, it.rules.plain_pairs if own.free_steps(it.rules) else it.rules.pairs)
         report.hessian_products += taken.found.products
         report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
         own.norm.products += taken.found.products

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from trsvr._vectors import all_finite
+from trsvr._vectors import all_finite, dot
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.norms import DenseNorm
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
@@ -22,18 +22,23 @@ def judge(it: Iteration) -> Progress:
     state, own, report, outcome = it.state, it.own, it.report, it.report.outcome
     finite = all_finite(state.gradient) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
+    if own.free_steps(it.rules) and finite:  # the step has shown a curvature, whether it is kept or not
+        own.norm.pairs.remember([(state.x - outcome.x, state.gradient - outcome.gradient)], it.rules.plain_pairs)
     reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
     if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
         at_floor = _go_on(it, outcome, decrease)
-        return Progress(own.expected_decrease, at_floor, own.nonconvex)
+        return Progress(own.expected_decrease, at_floor, own.nonconvex or own.plain)
     step = float(np.abs(state.x - outcome.x).max())
     at_floor = finite and own.escape.direction is None and outcome.gained_nothing(state.value)
     at_floor = at_floor or step <= _EPSILON * float(np.abs(outcome.x).max(initial=0.0))
+    if at_floor and own.free_steps(it.rules) and not outcome.taken.products:
+        at_floor, own.norm.free = False, it.rules.free_steps  # the Hessian itself has not been asked
+        own.norm.pairs.forget()
     state.x[:] = outcome.x
     state.value, state.gradient = outcome.value, outcome.gradient
     report.rejected = 1
     _be_warned(it, outcome)
-    return Progress(own.expected_decrease, at_floor, own.nonconvex)
+    return Progress(own.expected_decrease, at_floor, own.nonconvex or own.plain)
 
 
 def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
@@ -47,7 +52,13 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     if not refused:
         own.caution.after_a_good_step(rules.more_caution)
     radius.contraction = decrease / outcome.decrease if outcome.decrease > 0.0 else 0.0
-    if not outcome.taken.is_inside and not (refused and own.nonconvex):
+    if own.plain:
+        ratio = gained(outcome, state) / outcome.predicted if outcome.predicted > 0.0 else 0.0
+        if ratio < rules.poor_ratio:
+            radius.alpha = rules.shrink * min(radius.alpha, outcome.length or radius.alpha)
+        elif ratio > rules.good_ratio and not outcome.taken.is_inside:
+            radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
+    elif not outcome.taken.is_inside and not (refused and own.nonconvex):
         radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
     if radius.contraction > rules.useless and isinstance(outcome.measured.norm, DenseNorm):
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
@@ -65,6 +76,14 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     return full and radius.contraction > rules.useless and outcome.gained_nothing(state.value)
 
 
+def gained(outcome: Outcome, state: State) -> float:
+    """How far f has fallen; by the trapezoid rule where values do not tell."""
+    fell = outcome.value - state.value
+    if math.isnan(fell) or abs(fell) <= 64 * _EPSILON * abs(outcome.value):
+        return -0.5 * dot(outcome.gradient + state.gradient, state.x - outcome.x)
+    return fell
+
+
 def _be_warned(it: Iteration, outcome: Outcome) -> None:
     """The step went wrong: a shorter one along an escape, raised curvatures, or a smaller radius and larger samples."""
     own, rules, radius, norm = it.own, it.rules, it.own.radius, it.own.norm
@@ -73,6 +92,7 @@ def _be_warned(it: Iteration, outcome: Outcome) -> None:
         own.escape.shorten(rules.shrink)
         return
     norm.averaged = 0
+    norm.free += rules.free_steps // 3
     # It is more often the curvature that is too small, far from the minimiser, than the sample.
     if own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution) and not own.nonconvex:
         return

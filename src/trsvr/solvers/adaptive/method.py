@@ -100,8 +100,11 @@ class AdaptiveTRSVR(Solver):
             Caution(rules.first_caution),
             float(self._choices.batch_size or first),
             bends_down,
+            x.size,
         )
-        return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
+        return State(
+            x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down or own.plain)
+        )
 
     def evaluate(self, problem: Problem, state: State, coming: Draws | None) -> tuple[float, Vector]:
         """Full value and gradient at x, keeping what the curvature there needs."""

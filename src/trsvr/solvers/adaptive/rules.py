@@ -46,10 +46,19 @@ class Rules:
     longest_wait: float = 0.5
     #: directions of conjugate gradients that improve a diagonal, while that costs no more than a product
     pairs: int = 20
+    #: where nothing is known but products: so many steps without any, by what steps have shown, before one with them
+    free_steps: int = 60
+    #: with so few unknowns conjugate gradients cost no more than learning from steps would
+    few_unknowns: int = 10
+    #: and so many directions are kept there, where nothing else is known
+    plain_pairs: int = 50
 
     # ------------------------------------------------------------------------------------------------------- the steps
     #: a radius that bounds nothing, in multiples of ‖g‖_{P⁻¹}
     unbounded: float = 1e10
+    #: where nothing is known but products the radius follows the ratio of actual to predicted decrease, as it is usual
+    poor_ratio: float = 0.25
+    good_ratio: float = 0.75
     #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
     shrink: float = 0.25
     grow: float = 2.0

@@ -46,6 +46,7 @@ class NormState:
     exact: bool = False  # whether the model is the whole Hessian
     pairs: Pairs = field(default_factory=Pairs)  # that steps have left
     products: int = 0  # with the whole Hessian, since the matrices were built
+    free: int = 0  # steps since the last one that has cost any
 
 
 @dataclass
@@ -105,6 +106,7 @@ class AdaptiveState:
     caution: Caution
     batch_size: float
     nonconvex: bool
+    unknowns: int
     begun: bool = False  # whether an outer iteration has been made
     expected_decrease: float = math.inf  # at the reference
     escape: Escape = field(default_factory=Escape)
@@ -113,6 +115,15 @@ class AdaptiveState:
     def swap_views(self) -> None:
         """The trial point becomes the reference."""
         self.here, self.there = self.there, self.here
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is known of the problem but gradients and products."""
+        return self.here.prices().diagonal == math.inf
+
+    def free_steps(self, rules: Rules) -> int:
+        """How many steps without products may be made one after the other."""
+        return rules.free_steps if self.plain and self.unknowns > rules.few_unknowns else 0
 
     @property
     def graded(self) -> bool:

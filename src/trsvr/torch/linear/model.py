@@ -70,6 +70,8 @@ class LinearModel(LinearProblem):
         The labels as given.
     """
 
+    defined_at_zero = True
+
     def __init__(
         self,
         X: Any,

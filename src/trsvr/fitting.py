@@ -1,0 +1,380 @@
+"""least_squares and curve_fit: SciPy's calls, with damped steps that go to many digits by default."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from trsvr import _check
+from trsvr._arrays import Matrix, Vector
+from trsvr.engine.api import minimize
+from trsvr.engine.result import Result, Status
+from trsvr.inference import covariance
+from trsvr.problems.differences import KINDS
+from trsvr.problems.least_squares import LeastSquares
+from trsvr.problems.residual_losses import BY_NAME, Rho, as_residual_loss
+from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt
+
+# Trial points for each unknown, if nothing else is said.
+_TRIALS = 500
+_METHODS = ("trf", "dogbox", "lm")
+
+
+@dataclass(frozen=True)
+class LeastSquaresResult(Mapping[str, Any]):
+    """SciPy's fields, by attribute or by name.
+
+    Attributes
+    ----------
+    x : array
+        The solution.
+    cost : float
+        Half the sum of squares, or of the losses, there.
+    fun, jac, grad
+        Residuals, their Jacobian and the gradient Jᵀℓ′ at x; rows of the Jacobian are times √ℓ″, as SciPy's are.
+    optimality : float
+        ‖grad‖∞.
+    nfev, njev : int
+        Evaluations of the residuals (without those for differences), and of the Jacobian.
+    status : int
+        1 to 4 where the run has converged, 0 at the limit of evaluations, -2 where a callback has ended it, -1 else.
+    message, success
+        Why it ended, in words, and whether it has converged.
+    active_mask : array
+        Zeros: no bound is active.
+    result : Result
+        Our own account of the run, with its trace.
+    """
+
+    x: Vector
+    cost: float
+    fun: Vector
+    jac: Matrix
+    grad: Vector
+    optimality: float
+    active_mask: Vector
+    nfev: int
+    njev: int
+    status: int
+    message: str
+    success: bool
+    result: Result
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.__dataclass_fields__:
+            raise KeyError(name)
+        return vars(self)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (known.name for known in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+
+class _Calls:
+    """The user's function of all residuals at once, counted; outside the bounds it is not a number."""
+
+    def __init__(self, fun: Callable[..., Any], args: Any, kwargs: Any, low: Vector, high: Vector, size: int) -> None:
+        self._fun, self._args, self._kwargs, self._low, self._high = fun, args, kwargs, low, high
+        self.size, self.nfev = size, 0
+
+    def __call__(self, x: Any, indices: Any) -> Any:
+        self.nfev += 1
+        inside = x.dtype.kind == "c" or ((x >= self._low) & (x <= self._high)).all()
+        return np.atleast_1d(self._fun(x, *self._args, **self._kwargs)) if inside else np.full(self.size, np.nan)
+
+
+def least_squares(
+    fun: Callable[..., Any],
+    x0: Any,
+    jac: Any = None,
+    bounds: Any = (-np.inf, np.inf),
+    method: str = "trf",
+    ftol: float | None = None,
+    xtol: float | None = None,
+    gtol: float | None = None,
+    x_scale: Any = None,
+    loss: Any = "linear",
+    f_scale: float = 1.0,
+    diff_step: Any = None,
+    tr_solver: Any = None,
+    tr_options: Any = None,
+    jac_sparsity: Any = None,
+    max_nfev: int | None = None,
+    verbose: int = 0,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    callback: Callable[..., None] | None = None,
+    workers: Any = None,
+) -> LeastSquaresResult:
+    """Minimise half the sum of squares of residuals, with the call of `scipy.optimize.least_squares`.
+
+    Parameters
+    ----------
+    fun : callable
+        ``fun(x, *args, **kwargs)`` returns the residuals. Outside its domain it may return NaN: such a step is refused.
+    x0 : array
+        Starting point.
+    jac : callable or str, optional
+        ``jac(x, *args, **kwargs)`` returns their derivatives, m × d. By default differences, finer ones at the end;
+        "2-point", "3-point" or "cs" fixes their kind.
+    bounds : optional
+        Points outside are refused. A solution on a bound is not found: ValueError.
+    ftol, xtol, gtol : float, optional
+        Ends before many digits are reached: a step that lowers the cost by less than this part, one shorter than this
+        part of x, a gradient below it. None, the default: as far as the numbers go.
+    x_scale : array, "jac" or None
+        Size of a typical step in each unknown; by default from the columns of the Jacobian.
+    loss : {"linear", "soft_l1", "huber", "cauchy", "arctan"}, callable or a loss of `trsvr.problems`
+        ρ(z) of squared residuals, as in SciPy; ``f_scale`` is the residual from which on it differs from z.
+    max_nfev : int, optional
+        Trial points at most; by default 500 for each unknown.
+    verbose : int
+        2 prints a line for every trial point.
+    args, kwargs
+        Further arguments of ``fun`` and ``jac``.
+    callback : callable, optional
+        As for `trsvr.minimize`.
+    method, diff_step, tr_solver, tr_options, jac_sparsity, workers
+        SciPy's hints, accepted and not needed: there is one method, and it chooses its steps.
+
+    Returns
+    -------
+    LeastSquaresResult
+        With SciPy's fields.
+
+    Examples
+    --------
+    >>> import numpy as np, trsvr
+    >>> trsvr.least_squares(lambda x: [10 * (x[1] - x[0] ** 2), 1 - x[0]], [-1.2, 1.0]).x.round(9)
+    array([1., 1.])
+    """
+    start = _check.vector("x0", np.atleast_1d(x0))
+    _check.one_of("method", method, _METHODS)
+    low, high = _bounds(bounds, start)
+    kwargs = {} if kwargs is None else dict(kwargs)
+    if not callable(fun):
+        raise ValueError(f"fun must be a function that returns residuals, got {fun!r}")
+    first = np.atleast_1d(fun(start.copy(), *args, **kwargs))
+    if first.ndim != 1 or first.size == 0:
+        raise ValueError(f"fun must return a vector of residuals, got shape {first.shape}")
+    if not np.isfinite(first).all():
+        raise ValueError("residuals are not finite at x0: fun must be finite where the run begins")
+    calls = _Calls(fun, args, kwargs, low, high, first.size)
+    derivatives = _Jacobian(jac, args, kwargs) if callable(jac) else _check_kind(jac)
+    problem = LeastSquares(first.size, start.size, calls, derivatives, _loss(loss, f_scale), rows_at_once=first.size)
+    solver = LevenbergMarquardt(
+        scaling=_scaling(x_scale, start.size), ftol=ftol or 0.0, xtol=xtol or 0.0, gtol=gtol or 0.0
+    )
+    most = _TRIALS * start.size if max_nfev is None else _check.whole("max_nfev", max_nfev)
+    result = minimize(
+        problem, solver, x0=start, max_epochs=most, callback=callback, verbose=max(verbose - 1, 0), threads=1
+    )
+    return _answer(problem, result, calls, derivatives, (low, high))
+
+
+class _Jacobian:
+    """The user's Jacobian, counted; the last one is kept, for the result."""
+
+    def __init__(self, jac: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        self._jac, self._args, self._kwargs = jac, args, kwargs
+        self.njev = 0
+
+    def __call__(self, x: Vector, indices: Any) -> Any:
+        self.njev += 1
+        return self._jac(x, *self._args, **self._kwargs)
+
+
+def _check_kind(jac: Any) -> Any:
+    if jac is None or (isinstance(jac, str) and jac in KINDS):
+        return jac
+    raise ValueError(f"jac must be a function, one of {', '.join(map(repr, KINDS))} or None, got {jac!r}")
+
+
+def _loss(loss: Any, f_scale: float) -> Any:
+    scale = _check.positive("f_scale", f_scale)
+    if isinstance(loss, str):
+        return Rho(BY_NAME[_check.one_of("loss", loss, BY_NAME)], scale)
+    if callable(loss) and "rho" not in dir(loss):
+        return Rho(loss, scale)
+    return as_residual_loss(loss)
+
+
+def _scaling(x_scale: Any, d: int) -> tuple[float, ...] | None:
+    """D, where the user has one."""
+    if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
+        return None
+    sizes = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), (d,))
+    if not (np.isfinite(sizes) & (sizes > 0.0)).all():
+        raise ValueError(f"x_scale must be positive numbers or 'jac', got {x_scale!r}")
+    return tuple((1.0 / sizes).tolist())
+
+
+def _bounds(bounds: Any, start: Vector) -> tuple[Vector, Vector]:
+    pair = (bounds.lb, bounds.ub) if {"lb", "ub"} <= set(dir(bounds)) else bounds
+    try:
+        low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), start.shape) for side in pair)
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds must be a pair of numbers or of arrays like x0, got {bounds!r}") from None
+    if not ((start >= low) & (start <= high)).all():
+        raise ValueError("x0 must lie within bounds")
+    return low, high
+
+
+def _answer(
+    problem: LeastSquares, result: Result, calls: _Calls, derivatives: Any, bounds: tuple[Vector, Vector]
+) -> LeastSquaresResult:
+    """SciPy's account of a run."""
+    x, nfev = result.x, 1 + result.epochs
+    near = 1e-9 * np.maximum(1.0, np.abs(x))
+    on_bound = (x - bounds[0] <= near) | (bounds[1] - x <= near)
+    if on_bound.any() or (not result.success and np.isfinite(bounds).any()):
+        place = f" at position {int(np.flatnonzero(on_bound)[0])}" if on_bound.any() else ""
+        raise ValueError(
+            f"bounds bind{place}: trsvr.least_squares finds minima inside bounds only. "
+            "scipy.optimize.least_squares follows bounds, or write x as a function of unknowns without them"
+        )
+    residuals = problem.residuals_at(x)
+    matrix = np.concatenate([rows for _, rows in problem.jacobian_rows(x, residuals, True)])
+    terms = problem.terms(residuals)
+    gradient = matrix.T @ terms.slopes
+    _, first, second = problem.loss.rho((residuals / problem.loss.scale) ** 2)
+    curvatures = first + 2.0 * second * (residuals / problem.loss.scale) ** 2
+    matrix *= np.sqrt(np.maximum(curvatures, np.finfo(float).eps))[:, None]
+    limit = result.status in (Status.EPOCH_LIMIT, Status.PASS_LIMIT, Status.TIME_LIMIT)
+    codes = {Status.CONVERGED: 1, Status.ROUNDING_FLOOR: 2, Status.CALLBACK: -2}
+    return LeastSquaresResult(
+        x=x,
+        cost=terms.total,
+        fun=residuals,
+        jac=matrix,
+        grad=gradient,
+        optimality=float(np.abs(gradient).max()),
+        active_mask=np.zeros(x.size, dtype=int),
+        nfev=nfev,
+        njev=derivatives.njev if callable(derivatives) else 1 + int(sum(not row["rejected"] for row in result.rows)),
+        status=0 if limit else codes.get(result.status, -1),
+        message=result.message,
+        success=result.success,
+        result=result,
+    )
+
+
+def curve_fit(
+    f: Callable[..., Any],
+    xdata: Any,
+    ydata: Any,
+    p0: Any = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    check_finite: bool = True,
+    bounds: Any = (-np.inf, np.inf),
+    method: str | None = None,
+    jac: Any = None,
+    *,
+    full_output: bool = False,
+    nan_policy: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Fit f(xdata, *parameters) to ydata, with the call and the answer of `scipy.optimize.curve_fit`.
+
+    Parameters
+    ----------
+    f : callable
+        ``f(xdata, a, b, …)`` returns the model's values.
+    xdata, ydata
+        Whatever f takes, and the data.
+    p0 : array, optional
+        Starting point; ones by default.
+    sigma : array, optional
+        Standard deviations of ydata, or their covariance matrix.
+    absolute_sigma : bool
+        Whether sigma is meant in absolute terms; otherwise only its ratios count.
+    check_finite, nan_policy
+        As in SciPy: data that are not finite raise, or with ``nan_policy="omit"`` are left out.
+    bounds, method, **kwargs
+        As for `least_squares`.
+    jac : callable or str, optional
+        ``jac(xdata, a, b, …)`` returns the derivatives of f, M × d.
+    full_output : bool
+        Also return a dictionary with ``nfev`` and ``fvec``, a message and a number that is 1 to 4 on success.
+
+    Returns
+    -------
+    popt, pcov
+        Parameters and their covariance; with it infinite, and a warning, where the data do not determine them.
+
+    Raises
+    ------
+    RuntimeError
+        If the fit has not converged.
+    """
+    x, y = xdata, np.asarray(ydata, dtype=np.float64).ravel()
+    if isinstance(xdata, list | tuple | np.ndarray):
+        x = np.asarray(xdata, dtype=np.float64)
+    if y.size == 0:
+        raise ValueError("ydata must not be empty")
+    weights = None if sigma is None else np.asarray(sigma, dtype=np.float64)
+    if nan_policy not in (None, "raise", "omit"):
+        raise ValueError(f"nan_policy must be None, 'raise' or 'omit', got {nan_policy!r}")
+    if nan_policy == "omit" and isinstance(x, np.ndarray):
+        good = np.isfinite(y) & np.isfinite(x).reshape(-1, x.shape[-1]).all(axis=0)
+        x, y = x[..., good], y[good]
+        weights = weights if weights is None else weights[good] if weights.ndim == 1 else weights[np.ix_(good, good)]
+    elif check_finite:
+        _check.finite("ydata", y)
+        if isinstance(x, np.ndarray):
+            _check.finite("xdata", x)
+    divided = _divided_by(weights, y.size)
+    start = np.ones(_count(f)) if p0 is None else np.atleast_1d(p0)
+    options: dict[str, Any] = {"bounds": bounds, "method": method or "trf", **kwargs}
+    options["max_nfev"] = options.pop("maxfev", options.get("max_nfev"))
+    if callable(jac):
+        options["jac"] = lambda p: divided(np.asarray(jac(x, *p), dtype=np.float64))
+    elif jac is not None:
+        options["jac"] = jac
+    found = least_squares(lambda p: divided(np.asarray(f(x, *p)).ravel() - y), start, **options)
+    if not found.success:
+        raise RuntimeError(f"Optimal parameters not found: {found.message}")
+    problem = LeastSquares(y.size, start.size, lambda p, i: found.fun, lambda p, i: found.jac, rows_at_once=y.size)
+    known = covariance(problem, found.x, known_variance=1.0 if absolute_sigma else None)
+    matrix = known.matrix
+    if known.rank < start.size or (known.degrees_of_freedom <= 0 and not absolute_sigma):
+        from scipy.optimize import OptimizeWarning  # slow to import, and rarely needed
+
+        warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=2)
+        matrix = np.full_like(matrix, np.inf)
+    if not full_output:
+        return found.x, matrix
+    return found.x, matrix, {"nfev": found.nfev, "fvec": found.fun}, found.message, found.status
+
+
+def _divided_by(sigma: Vector | Matrix | None, size: int) -> Callable[[Any], Any]:
+    """Residuals, or their derivatives, in units of their standard deviations."""
+    if sigma is None:
+        return lambda values: values
+    if sigma.ndim <= 1 and sigma.size in (1, size):
+        if not (sigma > 0.0).all():
+            raise ValueError("sigma must be > 0")
+        return lambda values: values / (sigma if values.ndim == 1 or sigma.size == 1 else sigma[:, None])
+    if sigma.shape == (size, size):
+        try:
+            factor = np.linalg.cholesky(sigma)
+        except np.linalg.LinAlgError:
+            raise ValueError("sigma must be a positive definite matrix") from None
+        return lambda values: np.linalg.solve(factor, values)
+    raise ValueError(f"sigma must have shape ({size},) or ({size}, {size}), got {sigma.shape}")
+
+
+def _count(f: Callable[..., Any]) -> int:
+    """Parameters of f beside xdata."""
+    known = inspect.signature(f).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in known) or len(known) < 2:
+        raise ValueError("p0 must be given: the number of parameters cannot be read off f")
+    return len(known) - 1

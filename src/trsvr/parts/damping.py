@@ -1,0 +1,284 @@
+"""Damped steps: p = argmin ½‖r̃ + J̃p‖² over ‖Dp‖ ≤ Δ, that is (J̃ᵀJ̃ + λD²)p = −J̃ᵀr̃ (Moré 1978).
+
+What is kept of J̃ depends on its shape: its triangular factor where it is small, JᵀJ where it has many rows, and J̃
+itself where unknowns outnumber residuals. Few numbers are then solved by singular values, with every λ for nothing;
+many by a Cholesky factor for each λ, and by eigenvalues where λ is near rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from trsvr._arrays import Matrix, Vector
+from trsvr.problems.residuals import Block
+
+_EPSILON = float(np.finfo(float).eps)
+# Up to this size singular values cost less than they save.
+_FEW = 100
+# Rows times columns up to which a triangular factor costs nothing that is felt.
+_SMALL = 2**18
+# A matrix of squares whose curvatures differ by more has lost half of its digits: the triangular factor has not.
+_ILL_CONDITIONED = 1e-11
+# λ is found to this part of the radius, and by Cholesky factors, which cost more, to that one.
+_CLOSE, _CLOSE_ENOUGH = 1e-3, 0.1
+_MOST_TRIALS = 50
+
+
+class DampedStep(NamedTuple):
+    """A step, its length ‖Dp‖, the decrease that the model predicts, and λ: zero where the radius does not bind."""
+
+    step: Vector
+    length: float
+    predicted: float
+    damping: float
+
+
+class Sums(NamedTuple):
+    """What is kept of J̃ and r̃: ``matrix`` is J̃ itself, its triangular factor, or J̃ᵀJ̃ where ``squared``."""
+
+    matrix: Matrix
+    vector: Vector  # r̃, Qᵀr̃, or J̃ᵀr̃
+    gradient: Vector
+    columns: Vector  # their lengths
+    squared: bool
+
+
+def sums_of(blocks: Iterable[Block], rows: int, d: int, orthogonal: bool) -> Sums:
+    """Go through the blocks once; ``orthogonal`` asks for the triangular factor whatever it costs."""
+    if rows < d:
+        kept = list(blocks)
+        matrix = np.concatenate([block.jacobian for block in kept])
+        vector = np.concatenate([block.residuals for block in kept])
+        return Sums(matrix, vector, matrix.T @ vector, np.sqrt(np.einsum("ij,ij->j", matrix, matrix)), False)
+    if orthogonal or rows * d <= _SMALL:
+        return _triangle(blocks, d)
+    squares, gradient = np.zeros((d, d)), np.zeros(d)
+    for block in blocks:
+        squares += block.jacobian.T @ block.jacobian
+        gradient += block.jacobian.T @ block.residuals
+    return Sums(squares, gradient, gradient, np.sqrt(np.diagonal(squares)), True)
+
+
+def _triangle(blocks: Iterable[Block], d: int) -> Sums:
+    """J̃ = QR, a block at a time; Q is not needed."""
+    both, gradient = np.zeros((0, d + 1)), np.zeros(d)
+    for block in blocks:
+        gradient += block.jacobian.T @ block.residuals
+        rows = np.concatenate([both, np.column_stack([block.jacobian, block.residuals])])
+        both = np.asarray(np.linalg.qr(rows, mode="r"))
+    matrix, vector = both[:d, :d], both[:d, d]
+    return Sums(matrix, vector, gradient, np.sqrt(np.einsum("ij,ij->j", matrix, matrix)), False)
+
+
+def damped_model(sums: Sums, scaling: Vector) -> SingularValues | CholeskyFactors:
+    """The model in the norm ‖Dp‖."""
+    if min(sums.matrix.shape) <= _FEW:
+        return SingularValues.of(sums, scaling)
+    return CholeskyFactors(sums, scaling)
+
+
+def _radius_of(length_at: Callable[[float], tuple[float, float]], radius: float, highest: float, close: float) -> float:
+    """λ > 0 with ‖q(λ)‖ ≈ radius; ``length_at`` returns that length and its derivative (Moré's iteration)."""
+    low, high, damping = 0.0, highest, 1e-3 * highest
+    for _ in range(_MOST_TRIALS):
+        length, slope = length_at(damping)
+        if abs(length - radius) <= close * radius:
+            break
+        low, high = (damping, high) if length > radius else (low, damping)
+        # Newton's method on 1/‖q‖, which is nearly linear in λ.
+        damping -= (length - radius) / radius * (length / slope) if slope < 0.0 else math.inf
+        if not low < damping < high:
+            damping = max(1e-3 * high, math.sqrt(low * high))
+    return damping
+
+
+class SingularValues:
+    """J̃D⁻¹ = U S Vᵀ, with Uᵀr̃."""
+
+    def __init__(self, values: Vector, right: Matrix, along: Vector, scaling: Vector) -> None:
+        self._values, self._right, self._along, self._scaling = values, right, along, scaling
+        largest = float(values.max(initial=0.0))
+        self._seen = values > _EPSILON * max(right.shape) * largest
+        #: whether squares have lost the smallest of them
+        self.ill_conditioned = bool(values.min() ** 2 <= _ILL_CONDITIONED * largest**2)
+
+    @classmethod
+    def of(cls, sums: Sums, scaling: Vector) -> SingularValues:
+        """From whatever is kept of J̃."""
+        if sums.squared:
+            squares, right = np.linalg.eigh(sums.matrix / np.outer(scaling, scaling))
+            values = np.sqrt(np.maximum(squares[::-1], 0.0))
+            right = right[:, ::-1]
+            along = right.T @ (sums.vector / scaling)
+            return cls(values, right, np.divide(along, values, out=np.zeros_like(along), where=values > 0.0), scaling)
+        left, values, right = np.linalg.svd(sums.matrix / scaling, full_matrices=False)
+        return cls(values, right.T, left.T @ sums.vector, scaling)
+
+    @property
+    def full_rank(self) -> bool:
+        """Whether every unknown is seen."""
+        return bool(self._seen.all()) and self._right.shape[0] == self._right.shape[1]
+
+    def left(self) -> float:
+        """How far the model falls without a bound: ½ of the squared part of r̃ that J̃ can reach."""
+        return 0.5 * float(np.sum(self._along[self._seen] ** 2))
+
+    def step(self, radius: float) -> DampedStep:
+        """The damped step."""
+        s, u = np.where(self._seen, self._values, 0.0), self._along
+        pulls, squares = s * u, np.where(self._seen, s * s, np.inf)
+
+        def length_at(damping: float) -> tuple[float, float]:
+            parts = pulls / (squares + damping)
+            length = float(np.linalg.norm(parts))
+            return length, -float(np.sum(parts * parts / (squares + damping))) / length if length else 0.0
+
+        damping = 0.0
+        if length_at(0.0)[0] > radius:
+            damping = _radius_of(length_at, radius, float(np.linalg.norm(pulls)) / radius, _CLOSE)
+        parts = pulls / (squares + damping)
+        left = damping / (squares + damping)
+        predicted = 0.5 * float(np.sum((u * u * (1.0 - left * left))[self._seen]))
+        return DampedStep(-(self._right @ parts) / self._scaling, float(np.linalg.norm(parts)), predicted, damping)
+
+    def solve(self, gradient: Vector, damping: float) -> Vector:
+        """−(J̃ᵀJ̃ + λD²)⁻¹ times a vector in the range of J̃ᵀ."""
+        squares = np.where(self._seen, self._values**2, np.inf)
+        return -(self._right @ ((self._right.T @ (gradient / self._scaling)) / (squares + damping))) / self._scaling
+
+    def with_second_order(self, second: Matrix) -> tuple[float, DampedStep] | None:
+        """Newton's step on J̃ᵀJ̃ + S, and the smallest curvature in units of J̃ᵀJ̃; None without full rank.
+
+        In the basis of J̃ the Hessian is I + T, whatever the units of x are: the largest of T says how fast steps
+        without S converge, and a curvature below zero that this is no minimum.
+        """
+        if not self.full_rank:
+            return None
+        basis = self._right / self._values
+        inner = basis.T @ (second / np.outer(self._scaling, self._scaling)) @ basis
+        curvatures, turn = np.linalg.eigh(np.eye(len(inner)) + 0.5 * (inner + inner.T))
+        along = turn.T @ self._along
+        if curvatures[0] <= 0.0:
+            return float(curvatures[0]), DampedStep(np.zeros(len(inner)), 0.0, 0.0, 0.0)
+        scaled = -(basis @ (turn @ (along / curvatures)))
+        predicted = 0.5 * float(np.sum(along * along / curvatures))
+        return float(curvatures[0]), DampedStep(scaled / self._scaling, float(np.linalg.norm(scaled)), predicted, 0.0)
+
+    def softest(self) -> Vector:
+        """The direction, of length one in the norm of D, in which the model is flattest."""
+        if self._right.shape[0] > self._right.shape[1]:  # more unknowns than residuals: any that J̃ does not see
+            start = np.cos(np.arange(1.0, self._right.shape[0] + 1.0))
+            hidden = start - self._right @ (self._right.T @ start)
+            return hidden / (np.linalg.norm(hidden) or 1.0) / self._scaling
+        return self._right[:, -1] / self._scaling
+
+
+class CholeskyFactors:
+    """The same for many unknowns: one factor of J̃ᵀJ̃ + λD², or of J̃D⁻²J̃ᵀ + λ where that is smaller, for each λ."""
+
+    ill_conditioned = False
+    full_rank = False
+
+    def __init__(self, sums: Sums, scaling: Vector) -> None:
+        from scipy.linalg import lapack  # slow to import, and not everybody needs it
+
+        self._lapack, self._sums, self._scaling = lapack, sums, scaling
+        scaled = sums.matrix / scaling
+        self._rows: Matrix | None = None
+        if sums.squared:
+            self._matrix, self._vector = scaled / scaling[:, None], sums.gradient / scaling
+        elif scaled.shape[0] < scaled.shape[1]:
+            self._rows, self._matrix, self._vector = scaled, scaled @ scaled.T, sums.vector
+        else:
+            self._matrix, self._vector = scaled.T @ scaled, sums.gradient / scaling
+        self._exact: SingularValues | None = None
+        self._left: float | None = None
+        self._least = 1e2 * _EPSILON * len(self._matrix) * float(np.diagonal(self._matrix).max(initial=0.0))
+
+    @property
+    def _by_values(self) -> SingularValues:
+        if self._exact is None:
+            self._exact = SingularValues.of(self._sums, self._scaling)
+        return self._exact
+
+    def _solver(self, damping: float) -> Callable[[Vector], Vector] | None:
+        """V ↦ (M + λ)⁻¹v; None where rounding does not allow it."""
+        matrix = self._matrix.copy()
+        matrix.reshape(-1)[:: len(matrix) + 1] += damping
+        factor, failed = self._lapack.dpotrf(matrix, lower=True, overwrite_a=True)
+        return None if failed else lambda v: np.asarray(self._lapack.dpotrs(factor, v, lower=True)[0])
+
+    def step(self, radius: float) -> DampedStep:
+        """The damped step."""
+        solutions: dict[float, tuple[Vector, Vector]] = {}
+
+        def length_at(damping: float) -> tuple[float, float]:
+            solve = self._solver(damping)
+            if solve is None:
+                return math.inf, 0.0
+            solution = solve(self._vector)
+            again = solve(solution)
+            if self._rows is None:
+                step, slope = -solution, -float(solution @ again)
+                length = float(np.linalg.norm(step))
+            else:
+                step = -(self._rows.T @ solution)
+                length, slope = float(np.linalg.norm(step)), -float(solution @ (solution - damping * again))
+            solutions[damping] = step, solution
+            return length, slope / length if length > 0.0 else 0.0
+
+        length, _ = length_at(self._least)
+        damping = self._least
+        if length > radius:
+            highest = float(np.linalg.norm(self._sums.gradient / self._scaling)) / radius
+            damping = _radius_of(length_at, radius, max(highest, 4.0 * self._least), _CLOSE_ENOUGH)
+        if damping not in solutions or damping <= 4.0 * self._least:
+            return self._by_values.step(radius)
+        step, solution = solutions[damping]
+        length = float(np.linalg.norm(step))
+        if self._rows is None:
+            predicted = 0.5 * (float(solution @ self._vector) + damping * length**2)
+        else:
+            reached = self._vector - damping * solution  # of r̃
+            predicted = 0.5 * (float(reached @ self._vector) + damping * float(solution @ reached))
+        return DampedStep(step / self._scaling, length, predicted, damping)
+
+    def left(self) -> float:
+        """How far the model falls without a bound, to rounding."""
+        if self._left is None:
+            self._left = self._fall()
+        return self._left
+
+    def _fall(self) -> float:
+        solve = self._solver(self._least)
+        if solve is None:
+            return self._by_values.left()
+        solution = solve(self._vector)
+        if self._rows is None:
+            return 0.5 * float(solution @ self._vector)
+        return 0.5 * float((self._vector - self._least * solution) @ self._vector)
+
+    def solve(self, gradient: Vector, damping: float) -> Vector:
+        """−(J̃ᵀJ̃ + λD²)⁻¹ times a vector in the range of J̃ᵀ."""
+        solve, scaled = self._solver(max(damping, self._least)), gradient / self._scaling
+        if solve is None:
+            return self._by_values.solve(gradient, damping)
+        if self._rows is None:
+            return -solve(scaled) / self._scaling
+        # On the range of Bᵀ: (BᵀB + λ)⁻¹ Bᵀz = Bᵀ(BBᵀ + λ)⁻¹z, and z = (BBᵀ)⁻¹B·gradient, with the same damping.
+        return -(scaled - self._rows.T @ solve(self._rows @ scaled)) / max(damping, self._least) / self._scaling
+
+    def with_second_order(self, second: Matrix) -> tuple[float, DampedStep] | None:
+        """Not for so many unknowns: S has the square of their number."""
+        return None
+
+    def softest(self) -> Vector:
+        """The direction, of length one in the norm of D, in which the model is flattest."""
+        return self._by_values.softest()
+
+
+Model = SingularValues | CholeskyFactors

@@ -1,0 +1,73 @@
+"""Whether a point where a run would end is a minimum: the Hessian's own answer, which does not depend on units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from trsvr._arrays import Vector
+from trsvr._vectors import dot
+from trsvr.parts.norms import DiagonalNorm
+from trsvr.parts.subproblems import preconditioned_cg
+from trsvr.problems.steps import Exit, Norm, Product
+
+# Up to so many unknowns the Hessian is formed: a product for each.
+_FEW = 50
+# A curvature counts as negative, and as one at all, from this part of the largest; with differences of gradients
+# from that one.
+_FLAT, _ROUGHLY_FLAT = 1e-11, 1e-6
+
+
+class SecondLook(NamedTuple):
+    """What was seen: how far the quadratic model falls, its step, or a direction in which it falls for ever."""
+
+    expected: float
+    step: Vector
+    product: Vector
+    downwards: Vector | None
+    products: int
+
+
+def second_look(
+    product: Product,
+    norm: Norm,
+    gradient: Vector,
+    exact: bool,
+    tolerance: float,
+    most_products: int,
+    give_up: Callable[[], bool],
+) -> SecondLook:
+    """Minimise gᵀp + ½ pᵀHp without a bound: by eigenvalues for few unknowns, else by conjugate gradients."""
+    if gradient.size <= _FEW:
+        return _by_eigenvalues(product, gradient, _FLAT if exact else _ROUGHLY_FLAT)
+    if not gradient.any():
+        return SecondLook(0.0, np.zeros_like(gradient), np.zeros_like(gradient), None, 0)
+    found = preconditioned_cg(product, norm, gradient, math.inf, tolerance, most_products, give_up=give_up)
+    if found.exit is Exit.NEGATIVE_CURVATURE:
+        largest = float(np.abs(found.step).max())
+        return SecondLook(math.inf, found.step, found.product, found.step / (largest or 1.0), found.products)
+    return SecondLook(found.predicted(gradient), found.step, found.product, None, found.products)
+
+
+def _by_eigenvalues(product: Product, gradient: Vector, flat: float) -> SecondLook:
+    d = gradient.size
+    matrix = np.array([product(unit) for unit in np.eye(d)])
+    matrix = 0.5 * (matrix + matrix.T)
+    # In units of the diagonal every entry is a number without them.
+    sizes = np.abs(np.diagonal(matrix))
+    scale = 1.0 / np.sqrt(DiagonalNorm(np.where(sizes > 0.0, sizes, np.abs(matrix).max(axis=1))).diagonal)
+    values, vectors = np.linalg.eigh(matrix * np.outer(scale, scale))
+    limit = flat * float(np.abs(values).max(initial=0.0))
+    if values[0] < -limit:
+        downwards = scale * vectors[:, 0]
+        downwards /= float(np.abs(downwards).max())
+        return SecondLook(math.inf, downwards, matrix @ downwards, downwards, d)
+    seen = values > limit
+    along = vectors.T @ (scale * gradient)
+    step = -scale * (vectors[:, seen] @ (along[seen] / values[seen]))
+    # Along what rounding hides, the gradient may still mean something.
+    hidden = 0.5 * dot(along[~seen], along[~seen]) / limit if limit > 0.0 and not seen.all() else 0.0
+    return SecondLook(-0.5 * dot(gradient, step) + hidden, step, matrix @ step, None, d)

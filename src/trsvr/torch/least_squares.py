@@ -1,0 +1,201 @@
+"""least_squares(model, data): damped Gauss–Newton steps on a model's residuals; PyTorch makes the rows of J."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import trsvr
+from trsvr import _check
+from trsvr._arrays import Indices, Matrix, Vector
+from trsvr.problems.losses import Squared
+from trsvr.problems.plain import NotFinite
+from trsvr.problems.residuals import BLOCK, ResidualProblem, all_blocks
+from trsvr.torch.parameters import Flat, refuse_unsuitable
+from trsvr.torch.problem import Samples
+
+# Rows of J at a time where a model differentiates inside itself: each costs a sweep over all of them.
+_FEW_ROWS = 32
+
+
+class ModelResiduals(ResidualProblem):
+    """f(x) = (1/N) Σ_i Σ_k ℓ(r_ik) + (λ/2)‖x‖² with r_i = scale · (model_x(input_i) − target_i), x the parameters.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On a CPU or a GPU, float64 for many digits; a function: dropout and batch norm in evaluation mode.
+    dataset : map-style data set, TensorDataset or tuple of tensors
+        A sample is ``(input, …, target)``.
+    residuals : callable, optional
+        ``residuals(outputs, target)``, rows of them; the difference by default.
+    loss, weights
+        As for `trsvr.problems.LeastSquares`.
+    weight_decay : float
+        λ.
+    scale : float
+        What residuals are multiplied by.
+
+    Notes
+    -----
+    Rows of J come from `torch.func`, as many at a time as make 16 MB. A model that calls `torch.autograd` inside its
+    forward pass cannot be transformed so: its rows come from one backward pass for each, some at a time.
+    """
+
+    scales_columns = False
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dataset: Any,
+        *,
+        residuals: Callable[[Any, Any], Tensor] | None = None,
+        loss: Any = None,
+        weights: Any = None,
+        weight_decay: float = 0.0,
+        scale: float = 1.0,
+    ) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
+        self._names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in trainable:
+            refuse_unsuitable(parameter)
+        self.model, self._flat = model, Flat(trainable, [0] * len(trainable))
+        self._rows = Samples(dataset, self._flat.device, self._flat.dtype)
+        self._scale, self._difference = _check.positive("scale", scale), residuals
+        self._set(
+            len(self._rows),
+            sum(self._flat.sizes),
+            Squared() if loss is None else loss,
+            weights,
+            weight_decay,
+            None,
+        )
+        self._transforms = True  # until it fails
+        self.n_residuals = self._forward(np.arange(1)).numel() * self.n_samples
+
+    def start(self) -> Vector:
+        """The model's present parameters as x."""
+        return np.asarray(self._flat.read().double().cpu().numpy())
+
+    def load(self, x: Vector) -> None:
+        """Write x into the model."""
+        self._flat.write(torch.as_tensor(x, dtype=self._flat.dtype).to(self._flat.device))
+
+    def _residual(self, outputs: Any, target: Any) -> Tensor:
+        found = outputs - target if self._difference is None else self._difference(outputs, target)
+        return self._scale * found
+
+    def _forward(self, rows: Indices) -> Tensor:
+        *inputs, target = self._rows.take(rows)
+        return self._residual(self.model(*inputs), target)
+
+    def _at_once(self) -> int:
+        return max(BLOCK // (self.n_residuals // self.n_samples * self.n_parameters), 1)
+
+    def residuals_at(self, x: Vector) -> Vector:
+        """All residuals as one vector."""
+        self.load(x)
+        parts = [
+            self._forward(rows).detach().reshape(-1).double().cpu()
+            for rows in all_blocks(self.n_samples, 4 * self._at_once())
+        ]
+        return np.asarray(torch.cat(parts).numpy())
+
+    def jacobian_rows(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[tuple[slice, Matrix]]:
+        """Rows of J at x in blocks."""
+        self.load(x)
+        k = self.n_residuals // self.n_samples
+        for rows in all_blocks(self.n_samples, self._at_once()):
+            found = self._jacobian(rows).double().cpu().numpy()
+            yield slice(int(rows[0]) * k, (int(rows[-1]) + 1) * k), np.asarray(found)
+
+    def _jacobian(self, rows: Indices) -> Tensor:
+        if self._transforms:
+            try:
+                return self._by_transforms(rows)
+            except RuntimeError as error:
+                if "functorch" not in str(error) and "vmap" not in str(error):
+                    raise
+                self._transforms = False
+        return torch.cat([self._by_backward(rows[piece]) for piece in _pieces(len(rows))])
+
+    def _by_transforms(self, rows: Indices) -> Tensor:
+        """A row at a time, all of them at once."""
+        parameters = dict(zip(self._names, (tensor.detach() for tensor in self._flat.tensors), strict=True))
+        *inputs, target = self._rows.take(rows)
+
+        def one(chosen: dict[str, Tensor], *sample: Tensor) -> Tensor:
+            *given, wanted = (part.unsqueeze(0) for part in sample)
+            outputs = torch.func.functional_call(self.model, chosen, tuple(given))
+            return self._residual(outputs, wanted).reshape(-1)
+
+        places = (None, *(0 for _ in range(len(inputs) + 1)))
+        found = torch.func.vmap(torch.func.jacrev(one), in_dims=places)(parameters, *inputs, target)
+        return torch.cat([found[name].flatten(2) for name in self._names], dim=2).flatten(0, 1)
+
+    def _by_backward(self, rows: Indices) -> Tensor:
+        """One backward pass for each residual, batched."""
+        outputs = self._forward(rows).reshape(-1)
+        units = torch.eye(outputs.numel(), dtype=outputs.dtype, device=outputs.device)
+        found = torch.autograd.grad(outputs, self._flat.tensors, units, is_grads_batched=True, allow_unused=True)
+        zeros = [tensor.new_zeros((outputs.numel(), tensor.numel())) for tensor in self._flat.tensors]
+        return torch.cat([z if g is None else g.flatten(1) for g, z in zip(found, zeros, strict=True)], dim=1)
+
+    def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
+        """Mean of ∇f_i(x) over the indices."""
+        self.load(x)
+        residuals = np.asarray(self._forward(indices).detach().reshape(-1).double().cpu().numpy())
+        NotFinite.refuse("residuals", residuals, x, indices)
+        slopes = self.terms(residuals, indices).slopes / len(indices)
+        return np.asarray(self._jacobian(indices).double().cpu().numpy()).T @ slopes + self.l2 * x
+
+
+def _pieces(length: int) -> Iterator[slice]:
+    return (slice(begin, begin + _FEW_ROWS) for begin in range(0, length, _FEW_ROWS))
+
+
+def least_squares(
+    model: torch.nn.Module,
+    dataset: Any,
+    *,
+    residuals: Callable[[Any, Any], Tensor] | None = None,
+    loss: Any = None,
+    weights: Any = None,
+    weight_decay: float = 0.0,
+    **options: Any,
+) -> trsvr.Result:
+    """Fit a model by nonlinear least squares, from its present parameters: damped Gauss–Newton steps.
+
+    Parameters
+    ----------
+    model, dataset, residuals, loss, weights, weight_decay
+        See `ModelResiduals`.
+    **options
+        Those of `trsvr.minimize`: ``max_epochs``, ``max_passes``, ``max_seconds``, ``tol``, ``callback``, ….
+
+    Returns
+    -------
+    trsvr.Result
+        ``value`` is (1/N) Σ ½r². The model's parameters are afterwards those of ``result.x``.
+    """
+    problem = ModelResiduals(model, dataset, residuals=residuals, loss=loss, weights=weights, weight_decay=weight_decay)
+    return run(problem, None, options)
+
+
+def run(problem: ModelResiduals, solver: Any, options: dict[str, Any]) -> trsvr.Result:
+    """Minimise, and leave the best point in the model."""
+    start = problem.start()
+    options.setdefault("x0", start)
+    best = start
+    try:
+        result = trsvr.minimize(problem, solver, **options)
+        best = result.x
+    finally:
+        problem.load(best)
+    return result

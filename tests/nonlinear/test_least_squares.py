@@ -1,0 +1,339 @@
+"""Nonlinear least squares: NIST's certified values, SciPy, finite differences, and functions that misbehave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from certified import MODELS, regression
+from numpy.testing import assert_allclose
+
+import trsvr
+from trsvr.problems import LeastSquares, PseudoHuber, Squared, Tukey
+from trsvr.problems.differences import jacobian_by_differences
+from trsvr.problems.residual_losses import BY_NAME, as_residual_loss, loss_terms
+
+RUNS = [(name, start) for name in MODELS for start in (0, 1)]
+T = np.linspace(0.0, 4.0, 60)
+NOISY = 3.0 * np.exp(-1.5 * T) + 0.5 + 0.05 * np.cos(17.0 * T)
+
+
+def decay(x, i):
+    return x[0] * np.exp(-x[1] * T[i]) + x[2] - NOISY[i]
+
+
+def slopes(x, i):
+    e = np.exp(-x[1] * T[i])
+    return np.stack([e, -x[0] * T[i] * e, np.ones_like(e)], axis=1)
+
+
+# ------------------------------------------------------------------------------------------------ certified values
+
+
+@pytest.mark.parametrize(("name", "start"), RUNS)
+def test_curve_fit_with_defaults_has_the_certified_digits(name, start):
+    """Six digits of every parameter and four of their standard errors, with nothing but data, model and start."""
+    known = regression(name)
+    with np.errstate(all="ignore"):
+        found, matrix = trsvr.curve_fit(lambda x, *b: known.model(b, x), known.x, known.y, known.starts[start])
+    assert known.digits(found) >= 6.0
+    # The residuals of Lanczos1 are rounding errors.
+    assert_allclose(np.sqrt(np.diagonal(matrix)), known.deviations, rtol=1e-2 if name == "Lanczos1" else 1e-4)
+
+
+@pytest.mark.parametrize(("name", "start"), RUNS)
+def test_with_a_jacobian_it_has_nine_digits_and_ends_truly(name, start):
+    known = regression(name)
+    found = trsvr.least_squares(known.residuals, known.starts[start], known.jacobian)
+    assert found.success, found.message
+    assert known.digits(found.x) >= 9.0
+    assert_allclose(found.cost, 0.5 * np.sum(found.fun**2), rtol=1e-12)
+    # Another solver gains nothing there, nor from a point nearby.
+    for factor in (1.0, 1.0 + 1e-3):
+        with np.errstate(all="ignore"):
+            again = scipy.optimize.least_squares(
+                known.residuals, factor * found.x, known.jacobian, x_scale="jac", ftol=1e-15, xtol=1e-15, gtol=1e-15
+            )
+        assert again.cost >= found.cost * (1.0 - 1e-8) or name == "Lanczos1"
+
+
+def test_same_call_same_bits():
+    known = regression("MGH17")
+    first, second = (trsvr.least_squares(known.residuals, known.starts[0]) for _ in range(2))
+    assert np.array_equal(first.x, second.x)
+    assert first.nfev == second.nfev
+
+
+# ------------------------------------------------------------------------------------------------- SciPy's call
+
+
+@pytest.mark.parametrize("loss", [*BY_NAME, lambda z: np.stack([z, np.ones_like(z), np.zeros_like(z)])])
+def test_it_finds_scipys_minimum_under_every_loss(loss):
+    y = NOISY.copy()
+    y[::7] += 2.0
+
+    def residuals(x, data, scale=1.0):
+        return scale * (x[0] * np.exp(-x[1] * T) + x[2] - data)
+
+    options = {"loss": loss, "f_scale": 0.1, "args": (y,), "kwargs": {"scale": 0.5}}
+    found = trsvr.least_squares(residuals, [1.0, 1.0, 0.0], **options)
+    known = scipy.optimize.least_squares(residuals, [1.0, 1.0, 0.0], **options, ftol=1e-15, xtol=1e-15, gtol=1e-15)
+    assert found.success, found.message
+    assert found.cost <= known.cost * (1.0 + 1e-9)
+    assert found["cost"] == found.cost
+    assert set(known) - {"method"} <= set(found)
+    assert_allclose(found.grad, known.grad, atol=1e-6)
+    assert_allclose(found.jac, known.jac, rtol=1e-5, atol=1e-7)
+
+
+def test_curve_fit_returns_what_scipys_returns():
+    def model(t, a, b, c):
+        return a * np.exp(-b * t) + c
+
+    sigma = 0.1 + 0.05 * T
+    for options in ({}, {"sigma": sigma}, {"sigma": sigma, "absolute_sigma": True}, {"sigma": np.diag(sigma**2)}):
+        ours = trsvr.curve_fit(model, T, NOISY, **options)
+        theirs = scipy.optimize.curve_fit(model, T, NOISY, ftol=1e-14, xtol=1e-14, **options)
+        for mine, known in zip(ours, theirs, strict=True):
+            assert_allclose(mine, known, rtol=1e-5)
+    assert len(trsvr.curve_fit(model, T, NOISY, full_output=True)) == 5
+    with pytest.raises(RuntimeError, match="Optimal parameters not found"):
+        trsvr.curve_fit(model, T, NOISY, max_nfev=1)
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="could not be estimated"):
+        trsvr.curve_fit(lambda t, a, b: (a + b) * t, T, NOISY)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"jac": "4-point"}, "jac must be a function"),
+        ({"loss": "hubert"}, "did you mean 'huber'"),
+        ({"method": "newton"}, "method must be one of"),
+        ({"bounds": ([0, 0], [1, 1])}, "bounds must be"),
+        ({"bounds": (2.0, 3.0)}, "x0 must lie within bounds"),
+        ({"x_scale": [1.0, -1.0, 1.0]}, "x_scale must be positive"),
+        ({"max_nfev": 0}, "max_nfev must be"),
+        ({"x0": [1.0, np.nan, 0.0]}, "x0 must be finite"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    options = {"fun": lambda x: decay(x, slice(None)), "x0": [1.0, 1.0, 0.0], **options}
+    with pytest.raises(ValueError, match=message):
+        trsvr.least_squares(**options)
+
+
+def test_bounds_that_do_not_bind_are_kept_and_those_that_do_are_named():
+    def fun(x):
+        assert (x >= 0.0).all(), "outside the bounds"
+        return decay(x, slice(None))
+
+    found = trsvr.least_squares(fun, [1.0, 1.0, 0.1], bounds=(0.0, np.inf))
+    assert_allclose(found.x, trsvr.least_squares(lambda x: decay(x, slice(None)), [1.0, 1.0, 0.1]).x, rtol=1e-7)
+    with pytest.raises(ValueError, match=r"bounds bind.*scipy.optimize.least_squares"):
+        trsvr.least_squares(fun, [1.0, 1.0, 0.1], bounds=(0.0, [np.inf, 1.2, np.inf]))
+
+
+# -------------------------------------------------------------------------------------------------- the problem
+
+
+def test_it_is_a_finite_sum_with_the_derivatives_of_its_value():
+    weights = np.arange(60.0)
+    problem = LeastSquares(60, 3, decay, slopes, PseudoHuber(0.1), weights=weights, l2=0.3, towards=[1.0, 2.0, 3.0])
+    x = np.array([2.0, 1.2, 0.4])
+    value, gradient = problem.value_and_gradient(x)
+    r, w = decay(x, np.arange(60)), weights * 60 / weights.sum()
+    expected = np.mean(w * 0.01 * (np.sqrt(1 + (r / 0.1) ** 2) - 1)) + 0.15 * np.sum((x - [1, 2, 3]) ** 2)
+    assert value == pytest.approx(expected, rel=1e-12)
+    known = scipy.optimize.approx_fprime(x, lambda p: problem.value_and_gradient(p)[0], 1e-7)
+    assert_allclose(gradient, known, rtol=1e-5, atol=1e-6)
+    rows = np.arange(60)
+    assert_allclose(problem.batch_gradient(x, rows), gradient, rtol=1e-12)
+    part = problem.gather(np.arange(10, 30))
+    assert_allclose(part.batch_gradient(x, np.array([0, 5])), problem.batch_gradient(x, np.array([10, 15])), rtol=1e-12)
+    v = np.array([0.3, -1.0, 2.0])
+    curvatures = w * (1 + (r / 0.1) ** 2) ** -1.5
+    J = slopes(x, rows)
+    reference = J.T @ (np.maximum(curvatures, 0.1 * w / np.sqrt(1 + (r / 0.1) ** 2)) * (J @ v)) / 60 + 0.3 * v
+    assert_allclose(problem.hessian_product(x, None, v), reference, rtol=1e-10)
+    view = problem.curvature_view()
+    view.evaluate(x)
+    assert_allclose(view.product(v) + view.penalty_curvatures(x) * v, reference, rtol=1e-10)
+    assert_allclose(view.diagonal(), np.diagonal(view.blocks(60, None)[0][0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["2-point", "3-point", "5-point", "cs"])
+def test_differences_have_their_digits(kind):
+    x = np.array([2.0, 1.2, 0.0])
+    rows = np.arange(60)
+    found = jacobian_by_differences(lambda p: decay(p, rows), x, decay(x, rows), kind)
+    digits = {"2-point": 1e-7, "3-point": 1e-9, "5-point": 1e-11, "cs": 1e-14}[kind]
+    assert_allclose(found, slopes(x, rows), atol=4 * digits)
+
+
+def test_differences_stay_inside_the_domain():
+    def roots(p):
+        return np.where(p[0] <= 1.0, np.sqrt(np.maximum(1.0 - p[0], 0.0)), np.nan) * np.ones(2)
+
+    x = np.array([1.0 - 1e-9])
+    found = jacobian_by_differences(roots, x, roots(x), "2-point")
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("loss", [Squared(), PseudoHuber(0.7), Tukey(2.0)], ids=lambda loss: type(loss).__name__)
+def test_losses_of_residuals_have_the_derivatives_of_their_values(loss):
+    known, r = as_residual_loss(loss), np.array([-3.0, -1.9, -0.4, 1e-9, 0.3, 1.0, 1.7, 5.0])
+
+    def value(each):
+        return loss_terms(known, np.array([each]), None).total
+
+    h = 1e-6
+    for each, slope in zip(r, loss_terms(known, r, None).slopes, strict=True):
+        assert slope == pytest.approx((value(each + h) - value(each - h)) / (2 * h), abs=1e-8)
+    if isinstance(loss, Tukey):
+        assert value(5.0) == value(-9.0) == pytest.approx(4.0 / 6.0)
+
+
+def test_a_robust_loss_does_not_see_rows_that_are_wrong():
+    y = NOISY.copy()
+    y[::5] += 40.0
+    problem = LeastSquares(60, 3, lambda x, i: decay(x, i) + NOISY[i] - y[i], slopes, Tukey(0.5))
+    clean = LeastSquares(48, 3, lambda x, i: decay(x, KEPT[i]), lambda x, i: slopes(x, KEPT[i]), Tukey(0.5))
+    first, second = (trsvr.minimize(each, x0=[2.5, 1.2, 0.4]) for each in (problem, clean))
+    assert first.success
+    assert_allclose(first.x, second.x, rtol=1e-8)
+
+
+KEPT = np.flatnonzero(np.arange(60) % 5)
+
+
+def test_weights_are_repeated_rows_and_several_outputs_are_rows_too():
+    repeated = np.repeat(np.arange(60), 1 + np.arange(60) % 3)
+    one = trsvr.minimize(LeastSquares(60, 3, decay, slopes, weights=1.0 + np.arange(60) % 3), x0=[1.0, 1.0, 0.0])
+    other = LeastSquares(len(repeated), 3, lambda x, i: decay(x, repeated[i]), lambda x, i: slopes(x, repeated[i]))
+    assert_allclose(one.x, trsvr.minimize(other, x0=[1.0, 1.0, 0.0]).x, rtol=1e-9)
+    pairs = LeastSquares(
+        30,
+        3,
+        lambda x, i: np.stack([decay(x, 2 * i), decay(x, 2 * i + 1)], axis=1),
+        lambda x, i: np.stack([slopes(x, 2 * i), slopes(x, 2 * i + 1)], axis=1),
+    )
+    plain = trsvr.minimize(LeastSquares(60, 3, decay, slopes), x0=[1.0, 1.0, 0.0])
+    assert_allclose(trsvr.minimize(pairs, x0=[1.0, 1.0, 0.0]).x, plain.x, rtol=1e-9)
+
+
+def test_blocks_of_rows_give_the_same_fit_as_all_at_once():
+    whole = trsvr.minimize(LeastSquares(60, 3, decay, slopes), x0=[1.0, 1.0, 0.0])
+    pieces = trsvr.minimize(LeastSquares(60, 3, decay, slopes, rows_at_once=7), x0=[1.0, 1.0, 0.0])
+    assert_allclose(pieces.x, whole.x, rtol=1e-10)
+
+
+def test_many_unknowns_and_many_residuals_agree_with_scipy():
+    """Both sides of the Cholesky factors: more residuals than unknowns, and fewer."""
+    random = np.random.default_rng(3)
+    for m, d in ((700, 120), (130, 260)):
+        A, b = random.normal(size=(m, d)) / np.sqrt(d), random.normal(size=m)
+
+        def residuals(x, i, A=A, b=b):
+            return np.tanh(A[i] @ x) + 0.1 * (A[i] @ x) - b[i]
+
+        def jacobian(x, i, A=A):
+            return (1.1 - np.tanh(A[i] @ x) ** 2)[:, None] * A[i]
+
+        problem = LeastSquares(m, d, residuals, jacobian, l2=1e-3)
+        found = trsvr.minimize(problem, x0=np.zeros(d), max_epochs=300)
+        assert found.success, found.message
+        known = scipy.optimize.minimize(problem.value_and_gradient, found.x, jac=True, method="L-BFGS-B")
+        assert known.fun >= found.value * (1.0 - 1e-8)
+        assert np.abs(found.gradient).max() <= 1e-9
+
+
+# -------------------------------------------------------------------------------------------- misbehaving functions
+
+
+def test_a_step_outside_the_domain_is_refused():
+    found = trsvr.least_squares(lambda x: np.log(x) - np.log([2.0, 2.0]), [30.0, 0.01], lambda x: np.diag(1.0 / x))
+    assert found.success
+    assert_allclose(found.x, 2.0, rtol=1e-9)
+
+
+def test_a_start_outside_the_domain_is_named():
+    with pytest.raises(ValueError, match="residuals are not finite at x0"), np.errstate(all="ignore"):
+        trsvr.least_squares(lambda x: np.log(x), [-1.0])
+    with np.errstate(all="ignore"):
+        result = trsvr.minimize(LeastSquares(1, 1, lambda x, i: np.log(x)), x0=[-1.0])
+    assert result.status is trsvr.Status.NOT_FINITE
+
+
+def test_an_exception_of_the_user_arrives_as_it_was():
+    def fun(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        trsvr.least_squares(fun, [1.0])
+
+
+def test_residuals_that_change_their_length_are_refused():
+    calls = []
+
+    def fun(x, i):
+        calls.append(1)
+        return np.ones(60 if len(calls) < 3 else 59) * x[0]
+
+    with pytest.raises(ValueError, match="residuals must return an array of shape"):
+        trsvr.minimize(LeastSquares(60, 3, fun, slopes), x0=np.ones(3))
+    with pytest.raises(ValueError, match="jacobian must return an array of shape"):
+        trsvr.minimize(LeastSquares(60, 3, decay, lambda x, i: slopes(x, i)[:, :2]), x0=np.ones(3))
+
+
+def test_functions_that_write_into_x_do_no_harm():
+    def spoils(x, i):
+        answer = decay(x, i)
+        x[:] = np.nan
+        return answer
+
+    result = trsvr.minimize(LeastSquares(60, 3, spoils, slopes), x0=[1.0, 1.0, 0.0])
+    assert np.array_equal(result.x, trsvr.minimize(LeastSquares(60, 3, decay, slopes), x0=[1.0, 1.0, 0.0]).x)
+
+
+def test_rank_deficient_and_short_problems_end_truly():
+    same = trsvr.least_squares(lambda x: (x[0] + x[1]) * T - NOISY, [1.0, 1.0])
+    assert same.success
+    known = np.linalg.lstsq(T[:, None], NOISY, rcond=None)[0]
+    assert_allclose(same.x.sum(), known[0], rtol=1e-9)
+    assert trsvr.inference.covariance(LeastSquares(60, 2, lambda x, i: (x[0] + x[1]) * T[i]), np.ones(2)).rank == 1
+    one = trsvr.least_squares(lambda x: x[0] ** 2 - 2.0, [1.0])
+    assert_allclose(one.x, np.sqrt(2.0), rtol=1e-12)
+    more = trsvr.least_squares(lambda x: [x[0] * x[1] - 1.0, x[2] - x[3] ** 2], [2.0, 2.0, 1.0, 3.0])
+    assert more.success
+    assert more.cost < 1e-25
+    nothing = trsvr.least_squares(lambda x: 0.0 * x, [1.0, 2.0])
+    assert nothing.success
+    assert nothing.cost == 0.0
+
+
+def test_a_saddle_point_is_left():
+    """At zero the Jacobian of squares vanishes, and f is not at its minimum."""
+    A = np.random.default_rng(0).normal(size=(40, 4))
+    b = (A @ np.ones(4)) ** 2
+    found = trsvr.least_squares(lambda x: (A @ x) ** 2 - b, np.zeros(4), lambda x: 2.0 * (A @ x)[:, None] * A)
+    assert found.success
+    assert found.cost < 1e-20
+
+
+def test_a_run_is_resumed_to_the_same_bits(tmp_path):
+    known = regression("MGH09")
+    problem = LeastSquares(known.y.size, 4, lambda x, i: known.residuals(x)[i], lambda x, i: known.jacobian(x)[i])
+    whole = trsvr.minimize(problem, x0=known.starts[0], max_epochs=500)
+    trsvr.minimize(problem, x0=known.starts[0], max_epochs=20, checkpoint=tmp_path / "run")
+    resumed = trsvr.resume(tmp_path / "run", problem, max_epochs=500)
+    assert np.array_equal(resumed.x, whole.x)
+    assert resumed.passes == whole.passes
+
+
+def test_looser_tolerances_end_earlier():
+    known = regression("ENSO")
+    tight, loose = (
+        trsvr.least_squares(known.residuals, known.starts[0], known.jacobian, ftol=tol) for tol in (None, 1e-4)
+    )
+    assert loose.nfev < tight.nfev
+    assert loose.cost <= 1.01 * tight.cost

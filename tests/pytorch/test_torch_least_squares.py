@@ -1,0 +1,95 @@
+"""Damped steps on models in PyTorch: SciPy's minimum, rows of J by both ways, and the choice of `minimize`."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose
+
+import trsvr
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import trsvr.torch  # noqa: E402
+from trsvr.torch import ModelResiduals  # noqa: E402
+
+
+def net(*widths, seed=0):
+    torch.manual_seed(seed)
+    layers = [each for a, b in itertools.pairwise(widths) for each in (nn.Linear(a, b), nn.Tanh())]
+    return nn.Sequential(*layers[:-1]).double()
+
+
+def data(n, d, k=1):
+    random = np.random.default_rng(0)
+    X = random.uniform(-1, 1, size=(n, d))
+    y = np.stack([np.sin(3 * X.sum(axis=1) + j) for j in range(k)], axis=1)
+    return torch.from_numpy(X), torch.from_numpy(y)
+
+
+class Derivative(nn.Module):
+    """du/dx of a net, by autograd inside the forward pass: `torch.func` cannot transform it."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = net(1, 5, 1)
+
+    def forward(self, x):
+        x = x.detach().requires_grad_(True)
+        return torch.autograd.grad(self.net(x).sum(), x, create_graph=True)[0]
+
+
+@pytest.mark.parametrize(("model", "inputs", "outputs"), [(net(2, 4, 3), 2, 3), (Derivative(), 1, 1)])
+def test_rows_of_the_jacobian_are_those_of_differences(model, inputs, outputs):
+    problem = ModelResiduals(model, data(50, inputs, outputs))
+    x = problem.start()
+    residuals = problem.residuals_at(x)
+    assert residuals.shape == (50 * outputs,)
+    found = np.concatenate([rows for _, rows in problem.jacobian_rows(x, residuals, False)])
+    known = scipy.optimize.approx_fprime(x, problem.residuals_at, 1e-7)
+    assert_allclose(found, known, atol=1e-5)
+    gradient = problem.value_and_gradient(x)[1]
+    assert_allclose(problem.batch_gradient(x, np.arange(50)), gradient, rtol=1e-10, atol=1e-14)
+    numbers = scipy.optimize.approx_fprime(x, lambda p: problem.value_and_gradient(p)[0], 1e-7)
+    assert_allclose(gradient, numbers, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "width"), [(300, 6), (20, 40)], ids=["more rows", "more unknowns"])
+def test_it_fits_at_least_as_well_as_scipy(n, width):
+    model = net(2, width, 1)
+    problem = ModelResiduals(model, data(n, 2), weight_decay=1e-6)
+    start = problem.start()
+    result = trsvr.torch.least_squares(model, data(n, 2), weight_decay=1e-6, max_epochs=400)
+
+    def value(x):
+        f, g = problem.value_and_gradient(x)
+        return f, g
+
+    known = scipy.optimize.minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 400, "maxfun": 400})
+    assert result.value <= known.fun * (1.0 + 1e-9)
+    assert result.value < 0.5 * result.rows[0]["value"]
+    assert_allclose(problem.value_and_gradient(result.x)[0], result.value, rtol=1e-12)
+
+
+def test_minimize_chooses_damped_steps_for_squares_and_reports_the_loss_it_was_given():
+    X, y = data(200, 2, 2)
+    model = net(2, 5, 2)
+    result = trsvr.torch.minimize(model, F.mse_loss, (X, y), weight_decay=1e-4, max_epochs=200)
+    with torch.no_grad():
+        squares = sum(float((p**2).sum()) for p in model.parameters())
+        assert result.value == pytest.approx(float(F.mse_loss(model(X), y)) + 0.5e-4 * squares, rel=1e-10)
+    other = trsvr.torch.minimize(net(2, 5, 2), F.mse_loss, (X, y), weight_decay=1e-4, hessian="exact", max_epochs=200)
+    assert result.value <= 1.5 * other.value
+    assert result.passes < other.passes
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module"):
+        trsvr.torch.least_squares(lambda x: x, data(5, 1))
+    with pytest.raises(ValueError, match="loss must be Squared"):
+        trsvr.torch.least_squares(net(1, 2, 1), data(5, 1), loss="huber")
