@@ -21,6 +21,7 @@ def main() -> None:
     run = commands.add_parser("run", help="measure what has not been measured yet (an interrupted run goes on)")
     run.add_argument("--quick", action="store_true", help="five small sets, λ = 1e-4: about five minutes")
     run.add_argument("--only", default="", metavar="DATA;PEERS", help="names or parts of names, separated by commas")
+    run.add_argument("--l2", type=float, nargs="+", help="values of λ; default: 1e-4 and 1e-6")
     run.add_argument("--minutes", type=float, default=600.0, help="begin nothing new after so many minutes")
     run.add_argument("--again", action="store_true", help="measure known cells again")
     run.add_argument("--threads", type=int, default=0, help="cores for everybody; default: all this process may use")
@@ -41,7 +42,7 @@ def main() -> None:
 
         measure(
             arguments.out / "cells.jsonl", quick=arguments.quick, only=arguments.only, minutes=arguments.minutes,
-            again=arguments.again,
+            again=arguments.again, strengths=arguments.l2,
         )  # fmt: skip
     elif arguments.command == "report":
         from .report import write

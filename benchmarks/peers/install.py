@@ -14,9 +14,13 @@ PEERS: dict[str, tuple[str, ...]] = {
     "liblinear-official==2.50.0": (),
     "cyanure==1.2.2": (),
     "snapml==1.17.2": (),
+    "glum==3.4.1": (),
+    "scikit-learn-intelex==2026.2.0": (),
     "skglm==0.5": (),
     "sklearn-contrib-lightning==0.6.2.post0": ("--no-build-isolation",),
 }
+#: Packages that bring modules of the same names as others: each in a folder of its own.
+APART = ("liblinear-multicore==2.50.0",)
 TOOLS = ("setuptools<80", "wheel", "Cython>=3")
 CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
 
@@ -30,13 +34,26 @@ def install() -> None:
     failures = {}
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS)]
     subprocess.run([*pip, *TOOLS], check=True)
-    for requirement, options in PEERS.items():
+    wanted = {**PEERS, **{known: ("--no-deps", "--upgrade", "--target", str(folder_of(known))) for known in APART}}
+    for requirement, options in wanted.items():
         done = subprocess.run([*pip, *options, requirement], capture_output=True, text=True, check=False)
         name = requirement.split("==")[0].split(">=")[0]
         if done.returncode:
             failures[name] = _reason(done.stderr)
         print(f"{requirement}: {failures.get(name, 'installed')}", flush=True)
     _log().write_text(json.dumps(failures, indent=1), encoding="utf-8")
+
+
+def folder_of(requirement: str) -> Path:
+    """Where a package lies that is kept apart."""
+    return Path(sys.prefix) / "apart" / requirement.split("==")[0]
+
+
+def use_apart(name: str, package: str) -> None:
+    """Let ``package`` be the one that is kept apart: in a process that needs no other."""
+    for module in [module for module in sys.modules if module.split(".")[0] == package]:
+        del sys.modules[module]
+    sys.path.insert(0, str(folder_of(name)))
 
 
 def _reason(errors: str) -> str:

@@ -14,15 +14,17 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr import _threads, datasets
+from trsvr.datasets.verify import content_sha256
 
 from .clock import timed
+from .text import RECIPES, generate
 
 Vector = NDArray[np.float64]
 
 #: The sets, small ones first, so that a run that is stopped early has the most to tell.
 SETS = ("mushrooms", "phishing", "cod-rna", "ijcnn1", "madelon", "synthetic", "rcv1", "covtype.scale", "covtype")
-#: Small ones that come with scikit-learn, only if asked for.
-OTHER_SETS = ("breast-cancer", "digits-even")
+#: Small ones that come with scikit-learn, and generated ones, only if asked for.
+OTHER_SETS = ("breast-cancer", "digits-even", *RECIPES)
 QUICK_SETS = ("mushrooms", "phishing", "cod-rna", "ijcnn1", "synthetic")
 
 
@@ -38,7 +40,10 @@ class Data:
 
     @classmethod
     def load(cls, name: str) -> Data:
-        """A data set of `trsvr.datasets`, prepared as it is by default."""
+        """A data set of `trsvr.datasets`, prepared as it is by default, or one of the generated ones."""
+        if name in RECIPES:
+            X, y = generate(RECIPES[name])
+            return cls(name, X, y, content_sha256(X, y), "generated")
         found = datasets.load(name)
         X = found.X
         if scipy.sparse.issparse(X):

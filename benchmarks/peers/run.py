@@ -48,7 +48,9 @@ def chosen(names: list[str], wanted: str, what: str) -> list[str]:
     return [name for name in names if name in found] if words else names
 
 
-def run(path: Path, *, quick: bool, only: str, minutes: float, again: bool) -> None:
+def run(
+    path: Path, *, quick: bool, only: str, minutes: float, again: bool, strengths: list[float] | None = None
+) -> None:
     """Measure what has not been measured yet."""
     sets, peers = only.partition(";")[0], only.partition(";")[2]
     everyone = everybody()
@@ -64,7 +66,7 @@ def run(path: Path, *, quick: bool, only: str, minutes: float, again: bool) -> N
     store.add({"kind": "about", "id": identity(**where(here)), **here, "when": _now(), "load": os.getloadavg()[0]})
     print(f"{here['processor']}, {here['cores']} cores, load {os.getloadavg()[0]:.1f}\n", flush=True)
     deadline = time.monotonic() + 60 * minutes
-    for l2 in QUICK_STRENGTHS if quick else STRENGTHS:
+    for l2 in strengths or (QUICK_STRENGTHS if quick else STRENGTHS):
         for name in names:
             task = Task(Data.load(name), l2)
             session = _Session(store, task, quick, here, again)

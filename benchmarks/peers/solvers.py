@@ -60,6 +60,8 @@ class Peer:
         ``refuses(task)`` → why it cannot be run there, or "".
     compiles : bool
         It compiles at its first call and keeps nothing for later processes: done once for all cells, and told.
+    apart : bool
+        It lies in a folder of its own, because another package has the same modules.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Peer:
     variants: tuple[Variant, ...] = ({"threads": 1},)
     refuses: Callable[[Task], str] = lambda task: ""
     compiles: bool = False
+    apart: bool = False
 
     @property
     def ours(self) -> bool:
@@ -78,6 +81,8 @@ class Peer:
 
     def missing(self) -> str:
         """Why it cannot take part on this machine, or ""."""
+        if self.apart:
+            return "" if self._distributions() else install.why_not(self.distribution) or "not installed"
         try:
             importlib.import_module(self.module)
         except ImportError as error:
@@ -86,7 +91,13 @@ class Peer:
 
     def version(self) -> str:
         """Version of its package, for the record."""
+        if self.apart:
+            return self._distributions()[0].version
         return trsvr.__version__ if self.distribution == "trsvr" else importlib.metadata.version(self.distribution)
+
+    def _distributions(self) -> list[importlib.metadata.Distribution]:
+        """What is kept apart of it."""
+        return list(importlib.metadata.distributions(path=[str(install.folder_of(self.distribution))]))
 
 
 # ---------------------------------------------------------------------------------------------------------------- ours
@@ -132,8 +143,8 @@ def _scipy_trust_ncg(task: Task, threads: int) -> Solve:
 # -------------------------------------------------------------------------------------------------------- scikit-learn
 
 
-def _scikit_learn(task: Task, threads: int, solver: str) -> Solve:
-    from sklearn.linear_model import LogisticRegression
+def _scikit_learn(task: Task, threads: int, solver: str, module: str = "sklearn.linear_model") -> Solve:
+    LogisticRegression = importlib.import_module(module).LogisticRegression
 
     def solve(tol: float) -> Vector:
         model = LogisticRegression(
@@ -152,15 +163,38 @@ def _too_wide(task: Task) -> str:
 # ----------------------------------------------------------------------------------------------------------- LIBLINEAR
 
 
-def _liblinear(task: Task, threads: int, kind: int) -> Solve:
+def _liblinear(task: Task, threads: int, kind: int, more: str = "") -> Solve:
     from liblinear.liblinearutil import parameter, problem, train
 
     converted = problem(task.y, scipy.sparse.csr_matrix(task.X))
 
     def solve(tol: float) -> Vector:
-        model = train(converted, parameter(f"-s {kind} -c {1 / (task.l2 * task.n)!r} -e {tol!r} -q"))
+        model = train(converted, parameter(f"-s {kind} -c {1 / (task.l2 * task.n)!r} -e {tol!r} -q{more}"))
         sign = 1.0 if model.label[0] == 1 else -1.0
         return sign * np.ctypeslib.as_array(model.w, (task.X.shape[1],)).copy()
+
+    return solve
+
+
+def _liblinear_multicore(task: Task, threads: int) -> Solve:
+    install.use_apart("liblinear-multicore", "liblinear")
+    return _liblinear(task, threads, 0, f" -m {threads}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- glum
+
+
+def _glum(task: Task, threads: int, solver: str) -> Solve:
+    from glum import GeneralizedLinearRegressor
+
+    rows, labels = task.columns_first, (task.y > 0).astype(float)
+
+    def solve(tol: float) -> Vector:
+        model = GeneralizedLinearRegressor(
+            family="binomial", alpha=task.l2, l1_ratio=0, fit_intercept=False, solver=solver, gradient_tol=tol,
+            max_iter=20_000,
+        )  # fmt: skip
+        return np.asarray(model.fit(rows, labels).coef_)
 
     return solve
 
@@ -281,6 +315,25 @@ def everybody() -> list[Peer]:
             Peer(f"LIBLINEAR {form}", "liblinear.liblinearutil", "liblinear-official", _with(_liblinear, kind=kind))
             for form, kind in (("primal", 0), ("dual", 7))
         ),
+        Peer(
+            "LIBLINEAR multicore primal",
+            "liblinear.liblinearutil",
+            "liblinear-multicore",
+            _liblinear_multicore,
+            variants=both,
+            apart=True,
+        ),
+        *(
+            Peer(
+                f"scikit-learn-intelex {solver}",
+                "sklearnex.linear_model",
+                "scikit-learn-intelex",
+                _with(_scikit_learn, solver=solver, module="sklearnex.linear_model"),
+                variants=both,
+            )
+            for solver in ("lbfgs", "newton-cg")
+        ),
+        Peer("glum IRLS", "glum", "glum", _with(_glum, solver="irls-ls"), variants=both, refuses=_too_wide),
         *(
             Peer(f"Cyanure {solver}", "cyanure.estimators", "cyanure", _with(_cyanure, solver=solver), variants=both)
             for solver in ("auto", "catalyst-svrg")

@@ -6,7 +6,7 @@ from trsvr import inference, parts, problems, theory
 from trsvr._version import __version__
 from trsvr.engine import CheckpointError, Result, Status, minimize, resume
 from trsvr.fitting import LeastSquaresResult, curve_fit, least_squares
-from trsvr.solvers import LBFGS, SAGA, SARAH, SGD, SVRG, TRSVR, Adam, TRish, TrustRegion, TrustRegionMethod
+from trsvr.solvers import LBFGS, SAGA, SARAH, SDCA, SGD, SVRG, TRSVR, Adam, TRish, TrustRegion, TrustRegionMethod
 
 __all__ = [
     "minimize",
@@ -22,6 +22,7 @@ __all__ = [
     "SVRG",
     "SAGA",
     "SARAH",
+    "SDCA",
     "SGD",
     "Adam",
     "TrustRegion",

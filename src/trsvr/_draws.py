@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# What the adaptive mode draws for.
-_PURPOSES = {"matrix": 1, "batch": 2, "held": 5}
+# What the adaptive mode and SDCA draw for.
+_PURPOSES = {"matrix": 1, "batch": 2, "held": 5, "dual": 6}
 
 
 def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:

@@ -34,6 +34,7 @@ SOLVERS = {
     "trsvr": trsvr.TRSVR(alpha=0.5, batch_size=20, inner_steps=10),
     "svrg": trsvr.SVRG(),
     "saga": trsvr.SAGA(),
+    "sdca": trsvr.SDCA(),
     "sarah": trsvr.SARAH(batch_size=10),
     "sgd": trsvr.SGD(schedule=InverseTime(0.5)),
     "adam": trsvr.Adam(),

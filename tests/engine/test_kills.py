@@ -25,6 +25,7 @@ SOLVERS = [
     trsvr.TRSVR(batch_size=20, inner_steps=6),
     trsvr.SVRG(),
     trsvr.SAGA(),
+    trsvr.SDCA(),
     trsvr.LBFGS(),
     trsvr.Adam(),
     trsvr.TRSVR(alpha=0.3, batch_size=20, inner_steps=10),

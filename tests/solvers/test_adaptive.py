@@ -105,6 +105,8 @@ def test_more_columns_than_a_dense_norm_is_good_for():
     X = scipy.sparse.random(600, 1500, density=0.02, random_state=5, format="csr")
     y = np.where(rng.random(600) < 0.5, 1, -1)
     result = assert_minimises(logistic(X, y, l2=1e-4))
+    assert result.trace["steps"].iloc[-1] >= 600, "a step for every row, in the dual"
+    result = assert_minimises(logistic(X, y, l2=1e-4), solver=trsvr.TRSVR(norm="diagonal"))
     assert result.trace["hessian_products"].iloc[-1] > 0
 
 

@@ -234,6 +234,8 @@ def usual():
 def test_every_solver_without_arguments_does_something_sensible(usual, name, form):
     X, y = usual
     solver = BY_NAME[name]()
+    if (name, form) == ("sdca", "function"):
+        pytest.skip("a function has no dual")
     oracle = Oracle(X, y, Logistic(), L2(1e-2))
     problem = {
         "dense": lambda: trsvr.problems.logistic(X, y, l2=1e-2),

@@ -169,7 +169,7 @@ class GradientTest:
     def goal(self, value: float) -> Goal:
         """What a run that has come to ``value`` may end with, where the user has said how much may be left."""
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
-            return Goal()
+            return Goal(0.0 if self.tol == "auto" else self.threshold)
         return Goal(self.threshold, self.tol.decrease * max(abs(value), self.tol.smallest_value))
 
     def judge(self, value: float, gradient: Vector, has_value: bool, known: Progress | None = None) -> Status | None:

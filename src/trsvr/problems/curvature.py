@@ -16,9 +16,11 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel
 from trsvr._draws import Draws
 from trsvr._vectors import dot
+from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.losses import curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
+from trsvr.problems.rows import SparseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -115,6 +117,8 @@ class MarginView(CurvatureView):
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
         self._bound = 0.0 if bound is None else bound
         self._prices = Prices.of_rows(problem.n_samples, self.d, 1, problem.n_entries)
+        if isinstance(self.kernels.rows, SparseRows) and not why_no_dual(problem):
+            self._prices = self._prices._replace(dual=dual_price(problem))
 
     def prices(self) -> Prices:
         """What arithmetic costs."""
@@ -225,6 +229,16 @@ class MarginView(CurvatureView):
         runs = Runs(pairs_begin, pairs_end, groups)
         self.problem.passes.sums(ChangeSum(x, self.margins), self.kernels, use, runs)
         return first, second
+
+    def ascent(self) -> DualAscent:
+        """Coordinate ascent in the dual, not begun yet."""
+        ascent = DualAscent(self.problem)
+        ascent.warm_up()
+        return ascent
+
+    def start_ascent(self, ascent: DualAscent, x: Vector, gradient: Vector) -> None:
+        """Let it begin at the view's point x."""
+        ascent.start(x, self.margins, gradient)
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""

@@ -10,10 +10,15 @@ your own that takes numbers only (``math.exp``, ``if``) is always compiled.
 
 ``labels`` says what y may be: ``"two classes"`` (kept as ±1), ``"classes"`` (kept as 0 … K−1) or ``"numbers"``.
 ``curvature_bound`` is the supremum of the curvature, from which step sizes are derived.
+
+A loss that can be minimised in the dual has two formulas more: ``conjugate``, φ*(u) = sup over z of uz − φ(z), and
+``dual_step``, the u₊ with u₊ = φ'(z₊) and z₊ = z − q (u₊ − u), which is the best change of one dual variable u, a slope
+of the loss, where the margin z falls by q for each unit of it (`trsvr.problems.dual`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +27,11 @@ from numba.extending import overload
 from trsvr._arrays import Numbers
 from trsvr._compile import record
 from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
+
+# Newton's iterations on one dual variable: usually one or two, and bisection where they go astray.
+_MOST_ITERATIONS = 60
+# The last one is added to first order, so that the square of this is what is left.
+_SMALL_STEP = 1e-3
 
 
 @record
@@ -49,6 +59,33 @@ class Logistic(NamedTuple):
         e = exp_minus(np.abs(margin))
         return e / ((1.0 + e) * (1.0 + e))
 
+    def conjugate(self, slope: float, label: float) -> float:
+        """With a = −y u: a log a + (1 − a) log(1 − a) for 0 ≤ a ≤ 1."""
+        a = -label * slope
+        if not 0.0 <= a <= 1.0:
+            return math.inf
+        return (a * math.log(a) if a > 0.0 else 0.0) + ((1.0 - a) * math.log1p(-a) if a < 1.0 else 0.0)
+
+    def dual_step(self, slope: float, margin: float, label: float, q: float) -> float:
+        """Newton's method for t = y z₊ in t − m = q (σ(−t) − a), where m = y z; the root lies within q of m − q a."""
+        a, m = -label * slope, label * margin
+        low, high = m - q * a, m + q * (1.0 - a)
+        t, share = m, a
+        for _ in range(_MOST_ITERATIONS):
+            e = exp_minus(abs(t))
+            share = (e if t > 0.0 else 1.0) / (1.0 + e)
+            slack = share * (1.0 - share)
+            excess = (t - m) - q * (share - a)
+            step = excess / (1.0 + q * slack)
+            if abs(step) <= _SMALL_STEP:
+                share += slack * step
+                break
+            low, high = (low, t) if excess > 0.0 else (t, high)
+            t -= step
+            if not low < t < high:
+                t = 0.5 * (low + high)
+        return -label * share
+
 
 @record
 class SquaredHinge(NamedTuple):
@@ -68,6 +105,16 @@ class SquaredHinge(NamedTuple):
         """Second derivative: 2 inside the margin, 0 outside."""
         return np.where(margin * label < 1.0, 2.0, 0.0)
 
+    def conjugate(self, slope: float, label: float) -> float:
+        """With a = −y u: a²/4 − a for a ≥ 0."""
+        a = -label * slope
+        return a * (0.25 * a - 1.0) if a >= 0.0 else math.inf
+
+    def dual_step(self, slope: float, margin: float, label: float, q: float) -> float:
+        """From a₊ = max(0, 2 (1 − m − q (a₊ − a)))."""
+        gap = 1.0 - label * margin - q * label * slope
+        return 0.0 if gap <= 0.0 else -2.0 * label * gap / (1.0 + 2.0 * q)
+
 
 @record
 class Squared(NamedTuple):
@@ -85,6 +132,14 @@ class Squared(NamedTuple):
     def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative."""
         return 1.0
+
+    def conjugate(self, slope: float, label: float) -> float:
+        """½u² + u y."""
+        return slope * (0.5 * slope + label)
+
+    def dual_step(self, slope: float, margin: float, label: float, q: float) -> float:
+        """From u₊ = z − q (u₊ − u) − y."""
+        return (margin - label + q * slope) / (1.0 + q)
 
 
 @record
@@ -110,6 +165,28 @@ class PseudoHuber(NamedTuple):
         ratio = (margin - label) / self.delta
         square = 1.0 + ratio * ratio
         return 1.0 / (square * np.sqrt(square))
+
+    def conjugate(self, slope: float, label: float) -> float:
+        """δ² (1 − √(1 − (u/δ)²)) + u y for |u| ≤ δ."""
+        ratio = slope / self.delta
+        square = 1.0 - ratio * ratio
+        return slope * label + slope * slope / (1.0 + math.sqrt(square)) if square >= 0.0 else math.inf
+
+    def dual_step(self, slope: float, margin: float, label: float, q: float) -> float:
+        """Newton's method for the residual r in r + q φ'(r) = c: concave where r > 0, so it comes from the left."""
+        c = margin - label + q * slope
+        wanted = abs(c)
+        r = max(wanted / (1.0 + q), wanted - q * self.delta)
+        for _ in range(_MOST_ITERATIONS):
+            ratio = r / self.delta
+            square = 1.0 + ratio * ratio
+            root = math.sqrt(square)
+            step = (wanted - r - q * r / root) / (1.0 + q / (square * root))
+            r += step
+            if abs(step) <= 1e-10 * r:
+                break
+        ratio = r / self.delta
+        return math.copysign(r / math.sqrt(1.0 + ratio * ratio), c)
 
 
 @record
@@ -171,6 +248,11 @@ def labels_of(loss: Any) -> str:
 def curvature_bound(loss: Any) -> float | None:
     """Supremum of the second derivative, where it is known."""
     return _CURVATURE_BOUNDS.get(type(loss)) or getattr(loss, "curvature_bound", None)
+
+
+def has_dual(loss: Any) -> bool:
+    """Whether a loss has the two formulas of the dual; one from outside the package may have them too."""
+    return all(hasattr(loss, formula) for formula in ("conjugate", "dual_step"))
 
 
 def split_value(loss: Any, margin: Numbers, label: Numbers) -> tuple[Numbers, Numbers]:

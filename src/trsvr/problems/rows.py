@@ -89,15 +89,31 @@ def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vect
         _dense_add(values, start + k, factors[k], out)
 
 
+# A row's entries and columns are slices of their own: counted from zero, they spare the compiled code a test of each
+# place, and a sum that may be taken in any order runs in vector registers. Together that is a quarter of a pass.
+
+
+@kernel(fastmath=True)
+def _sparse_dot(data: NDArray[Any], indices: NDArray[Any], w: Vector) -> float:
+    total = 0.0
+    for k in range(data.size):
+        total += data[k] * w[indices[k]]
+    return total
+
+
+@kernel()
+def _sparse_add(data: NDArray[Any], indices: NDArray[Any], factor: float, out: Vector) -> None:
+    for k in range(data.size):
+        out[indices[k]] += factor * data[k]
+
+
 @kernel()
 def _sparse_block_dots(
     data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], start: int, count: int, w: Vector, out: Vector
 ) -> None:
     for k in range(count):
-        total = 0.0
-        for entry in range(indptr[start + k], indptr[start + k + 1]):
-            total += data[entry] * w[indices[entry]]
-        out[k] = total
+        begin, end = indptr[start + k], indptr[start + k + 1]
+        out[k] = _sparse_dot(data[begin:end], indices[begin:end], w)
 
 
 @kernel()
@@ -111,9 +127,8 @@ def _sparse_block_add(
     out: Vector,
 ) -> None:
     for k in range(count):
-        factor = factors[k]
-        for entry in range(indptr[start + k], indptr[start + k + 1]):
-            out[indices[entry]] += factor * data[entry]
+        begin, end = indptr[start + k], indptr[start + k + 1]
+        _sparse_add(data[begin:end], indices[begin:end], factors[k], out)
 
 
 @kernel(fastmath=True)
@@ -291,10 +306,8 @@ class SparseRows(NamedTuple):
 
     def dot(self, i: int, w: Vector) -> float:
         """Row i times w."""
-        total = 0.0
-        for k in range(self.indptr[i], self.indptr[i + 1]):
-            total += self.data[k] * w[self.indices[k]]
-        return total
+        begin, end = self.indptr[i], self.indptr[i + 1]
+        return _sparse_dot(self.data[begin:end], self.indices[begin:end], w)
 
     def two_dots(self, i: int, w: Vector, v: Vector) -> tuple[float, float]:
         """Row i times w and times v, reading the row once."""
@@ -308,8 +321,8 @@ class SparseRows(NamedTuple):
 
     def add(self, i: int, factor: float, out: Vector) -> None:
         """Add ``factor`` times row i to ``out``."""
-        for k in range(self.indptr[i], self.indptr[i + 1]):
-            out[self.indices[k]] += factor * self.data[k]
+        begin, end = self.indptr[i], self.indptr[i + 1]
+        _sparse_add(self.data[begin:end], self.indices[begin:end], factor, out)
 
     def block(self) -> int:
         """How many consecutive rows to take together."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.problems.steps import StepRequest, StepTaken, WalkRequest, WalkTaken
 
-# What a sum over the rows costs even on no data, in multiplications.
-_FLOPS_OF_A_CALL = 2e5
+if TYPE_CHECKING:
+    from trsvr.problems.dual import DualAscent
+
+#: What a sum over the rows costs even on no data, in multiplications.
+FLOPS_OF_A_CALL = 2e5
 
 
 class Prices(NamedTuple):
@@ -31,18 +34,19 @@ class Prices(NamedTuple):
     diagonal: float = math.inf  # `diagonal`
     direction: float = 0.0  # one more direction that improves the norm, each time this is applied
     batch_row: float = math.inf  # a row of a batch, beside one in a sum over all; nothing where it comes with that
+    dual: float = math.inf  # an epoch of `ascent`
     wait: float = 0.0  # waiting for an answer, beyond its arithmetic
 
     @classmethod
     def of_rows(cls, rows: int, d: int, outputs: int, entries: int) -> Prices:
         """Of rows with so many entries in all, and d parameters for each output: what arithmetic costs."""
-        product = 4.0 * outputs * entries + _FLOPS_OF_A_CALL
+        product = 4.0 * outputs * entries + FLOPS_OF_A_CALL
         per_row = min(d, entries / rows + 1.0)
         return cls(
             matrix_row=outputs * per_row * per_row / product,
             factor=outputs * d**3 / 3.0 / product,
             diagonal=1.0,
-            direction=4.0 * d * outputs / (entries * outputs + _FLOPS_OF_A_CALL),
+            direction=4.0 * d * outputs / (entries * outputs + FLOPS_OF_A_CALL),
             batch_row=1.0,
         )
 
@@ -149,6 +153,14 @@ class CurvatureView(Protocol):
     def walk(self, request: WalkRequest) -> WalkTaken:
         """Steps on batches."""
         return request.usual(self, request)
+
+    def ascent(self) -> DualAscent:
+        """Coordinate ascent in the dual, not begun yet."""
+        _has_no("ascent")
+
+    def start_ascent(self, ascent: DualAscent, x: Vector, gradient: Vector) -> None:
+        """Let it begin at the view's point x, where f has this gradient; x is then the point of the dual one."""
+        _has_no("ascent")
 
     def snapshot(self) -> dict[str, Any]:
         """What the view knows, for a checkpoint."""

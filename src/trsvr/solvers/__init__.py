@@ -7,6 +7,7 @@ from trsvr.solvers.adam import Adam
 from trsvr.solvers.lbfgs import LBFGS
 from trsvr.solvers.saga import SAGA
 from trsvr.solvers.sarah import SARAH
+from trsvr.solvers.sdca import SDCA
 from trsvr.solvers.sgd import SGD
 from trsvr.solvers.svrg import SVRG
 from trsvr.solvers.trish import TRish
@@ -20,6 +21,7 @@ BY_NAME: dict[str, Any] = {
     "svrg": SVRG,
     "saga": SAGA,
     "sarah": SARAH,
+    "sdca": SDCA,
     "sgd": SGD,
     "adam": Adam,
     "trust-region": TrustRegion,
@@ -40,6 +42,7 @@ __all__ = [
     "SVRG",
     "SAGA",
     "SARAH",
+    "SDCA",
     "SGD",
     "Adam",
     "TrustRegion",

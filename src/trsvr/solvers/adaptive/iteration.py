@@ -8,6 +8,7 @@ from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr.parts.steps import conjugate_gradients, quasi_newton_step, walk
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken, WalkRequest
+from trsvr.solvers.adaptive.dual import ascend
 from trsvr.solvers.adaptive.endings import escape_of
 from trsvr.solvers.adaptive.measuring import measure
 from trsvr.solvers.adaptive.state import FoundStep, Iteration, Measured, Outcome
@@ -19,6 +20,9 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
     if not own.begun:
         own.swap_views()  # the evaluation at the starting point is the first reference
         own.begun = True
+    if own.dual.active:
+        ascend(it, draws)
+        return
     reference, gradient = state.x.copy(), state.gradient
     measured, taken, size = _first_step(it, draws)
     state.x += taken.found.step

@@ -9,6 +9,7 @@ import numpy as np
 from trsvr._vectors import all_finite, dot
 from trsvr.parts.acceptance import Point, is_better
 from trsvr.parts.norms import DenseNorm
+from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.adaptive.state import Iteration, Outcome
@@ -20,6 +21,8 @@ _EPSILON = float(np.finfo(float).eps)
 def judge(it: Iteration) -> Progress:
     """Keep the trial point if it is better, else go back to the reference."""
     state, own, report, outcome = it.state, it.own, it.report, it.report.outcome
+    if own.dual.active:
+        return judge_ascent(it)
     finite = all_finite(state.gradient) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
     if own.free_steps(it.rules) and finite:  # the step has shown a curvature, whether it is kept or not
@@ -64,6 +67,7 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
         norm.averaged = 0
         norm.wanted_rows *= 2.0
+    may_take_over(it, radius.contraction)
     own.swap_views()
     left = left_to_gain(it, outcome, decrease)
     radius.cg_tolerance = next_tolerance(state, outcome, decrease, left, rules)

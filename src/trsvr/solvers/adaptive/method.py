@@ -17,7 +17,7 @@ from trsvr.solvers.adaptive.iteration import outer_iteration
 from trsvr.solvers.adaptive.judgement import judge
 from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, rows_of_matrix
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import AdaptiveState, Choices, Iteration, NormState, Radius, own_state
+from trsvr.solvers.adaptive.state import AdaptiveState, Choices, DualPhase, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
 
 
@@ -90,6 +90,8 @@ class AdaptiveTRSVR(Solver):
         here.warm_up(dense)
         bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
         first = max(int(n * rules.first_batch), 1)
+        ascends = kind == "diagonal" and self._choices == Choices(None, None, None, None)
+        ascends = ascends and rules.dual_epochs > 0 and here.prices().dual < math.inf
         own = AdaptiveState(
             kind,
             here,
@@ -101,6 +103,8 @@ class AdaptiveTRSVR(Solver):
             float(self._choices.batch_size or first),
             bends_down,
             x.size,
+            DualPhase(ascends, rules.dual_epochs),
+            here.ascent() if ascends else None,
         )
         return State(
             x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down or own.plain)

@@ -13,6 +13,7 @@ from trsvr.parts.caution import Caution
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
+from trsvr.problems.dual import DualAscent
 from trsvr.problems.steps import NormedStep, Product
 from trsvr.problems.views import CurvatureView, Raising
 from trsvr.solvers.adaptive.rules import Rules
@@ -47,6 +48,19 @@ class NormState:
     pairs: Pairs = field(default_factory=Pairs)  # that steps have left
     products: int = 0  # with the whole Hessian, since the matrices were built
     free: int = 0  # steps since the last one that has cost any
+
+
+@dataclass
+class DualPhase:
+    """Whether the run is ascending in the dual, and how quickly it does; written by `dual`."""
+
+    active: bool = False
+    epochs: int = 0  # of the next outer iteration
+    epochs_made: int = 0
+    first_value: float = -math.inf  # where it began
+    gap: float = math.inf  # what is left to gain at the reference, at most
+    rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
+    newton_rate: float = math.inf  # the same of the last Newton step
 
 
 @dataclass
@@ -107,6 +121,8 @@ class AdaptiveState:
     batch_size: float
     nonconvex: bool
     unknowns: int
+    dual: DualPhase = field(default_factory=DualPhase)
+    ascent: DualAscent | None = None
     begun: bool = False  # whether an outer iteration has been made
     expected_decrease: float = math.inf  # at the reference
     escape: Escape = field(default_factory=Escape)
@@ -133,8 +149,11 @@ class AdaptiveState:
 
     def snapshot(self) -> dict[str, Any]:
         """What a later process needs to go on."""
-        kept = {name: entry for name, entry in vars(self).items() if name not in ("kind", "here", "there")}
-        return flat({"version": _VERSION, "dense": self.kind == "dense", "here": self.here.snapshot(), **kept})
+        kept = {name: entry for name, entry in vars(self).items() if name not in ("kind", "here", "there", "ascent")}
+        ascent = None if self.ascent is None else self.ascent.snapshot()
+        return flat(
+            {"version": _VERSION, "dense": self.kind == "dense", "here": self.here.snapshot(), "ascent": ascent, **kept}
+        )
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
@@ -145,7 +164,9 @@ class AdaptiveState:
             )
         self.kind = "dense" if snapshot["dense"] else self.kind
         self.here.restore(within("here", snapshot))
-        refill(self, snapshot, but=("kind", "here", "there"))
+        if self.ascent is not None:
+            self.ascent.restore(within("ascent", snapshot))
+        refill(self, snapshot, but=("kind", "here", "there", "ascent"))
 
 
 def own_state(state: State) -> AdaptiveState:

@@ -1,0 +1,317 @@
+"""The dual of an L2-penalised linear model, and ascent on it by one row after the other.
+
+With weights s_i (mean one) and φ_i the loss of row i as a function of its margin, the problem and its dual are
+
+    min over w    f(w) = (1/N) Σ s_i φ_i(x_iᵀw) + (λ/2)‖w‖²
+    max over u    D(u) = −(1/N) Σ s_i φ_i*(u_i) − (λ/2)‖w(u)‖²,    w(u) = −(1/(λN)) Σ s_i u_i x_i,
+
+and D(u) ≤ min f for every u. At the maximum u_i is the slope of φ_i, and w(u) the minimiser. An ascent keeps w = w(u):
+the best change of u_i alone is a formula of the loss (its ``dual_step``) in the margin x_iᵀw, and moves w along x_i.
+
+An *intercept* b is not penalised, and would bind u by Σ s_i u_i = 0. Instead each epoch has the term (ρ/2)(b − c)²
+more, with c the intercept it began with: then b = c − r/ρ with r = (1/N) Σ s_i u_i, and
+
+    D_c(u) = D(u) + c r − r²/(2ρ).
+
+The minimiser of f is where c stands still (a proximal point method in b, or multipliers for the constraint), and where
+ρ is small beside the curvature along b, c follows at once.
+
+*Threads.* Rows come in buckets of consecutive ones, in random order. A round's buckets are dealt to a few pieces, each
+with a copy of x; then their changes of x are added. Pieces see nothing of each other, and would correct an error that
+they share several times over. How much they overlap shows in their sum, ‖Σ Δ_k‖² / Σ ‖Δ_k‖², between 0 and their
+number; in the next round each takes the steps for λ divided by that, which is safe if it is as large (Ma et al. 2017,
+CoCoA+, where it is called σ'). Pieces and rounds follow from the data alone: the bits are those of one thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._compile import compiled_for, kernel, record
+from trsvr._draws import Draws
+from trsvr._vectors import copy_into
+from trsvr.problems.losses import has_dual
+from trsvr.problems.margins import MarginKernels
+from trsvr.problems.passes import Runs
+from trsvr.problems.regularizers import L2
+from trsvr.problems.views import FLOPS_OF_A_CALL
+
+if TYPE_CHECKING:
+    from trsvr.problems.base import Problem
+
+#: Consecutive rows that are worked off together: single ones anywhere in memory take twice as long.
+BUCKET = 16
+# ρ over λ, and ρ at most. Where it is small, the intercept makes steps short; where it is large, c follows slowly.
+_PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
+# Entries of X from which on there are two, four and eight pieces: more of them cost epochs.
+_PIECES = (2**17, 2**24, 2**27)
+# A piece's share of a round is worth so many entries at least, and so many times the length of x, which is copied.
+_ENTRIES, _COPIES = 2**16, 4
+_MOST_ROUNDS = 16
+# Rows on which the length of the first dual point is tried.
+_TRIED_ROWS = 1024
+_SMALLEST_PART = 1e-9
+# Newton's iterations on one dual variable, in multiplications.
+_FLOPS_OF_A_FORMULA = 100.0
+
+
+def why_no_dual(problem: Problem) -> str:
+    """Why a problem has no dual that can be ascended row by row, and what to take instead; "" if it has one."""
+    kernels = problem.kernels
+    if not isinstance(kernels, MarginKernels) or problem.is_elsewhere:
+        kind = f"{problem.n_outputs} outputs" if problem.n_outputs > 1 else type(problem).__name__
+        return f"a linear model with one output and its rows in memory, got {kind}; TRSVR() takes any"
+    if not has_dual(kernels.loss):
+        return f"a loss with the formulas conjugate and dual_step, got {kernels.loss!r}; SAGA() and TRSVR() take any"
+    if not isinstance(kernels.regularizer, L2) or not kernels.regularizer.strength > 0.0:
+        return f"the regularizer L2 with a strength > 0, got {kernels.regularizer!r}; SAGA() and TRSVR() take any"
+    return ""
+
+
+def dual_price(problem: Any) -> float:
+    """What an epoch costs, in products with the Hessian of all rows: entries, a formula a row, and copies of x."""
+    entries, d = problem.n_entries, problem.n_parameters
+    pieces, rounds = _shares(entries, d, math.ceil(problem.kernels.labels.size / BUCKET))
+    product = 4.0 * entries + FLOPS_OF_A_CALL
+    formulas, copies = _FLOPS_OF_A_FORMULA * problem.n_samples, 4.0 * pieces * rounds * d
+    return (4.0 * entries + formulas + copies + rounds * FLOPS_OF_A_CALL) / product
+
+
+def _shares(entries: int, d: int, buckets: int) -> tuple[int, int]:
+    """Pieces that work side by side, and rounds after which they are merged: functions of the data alone."""
+    pieces = min(2 ** sum(entries >= least for least in _PIECES), buckets)
+    rounds = entries // (pieces * max(_ENTRIES, _COPIES * d))
+    return pieces, max(1, min(rounds, _MOST_ROUNDS, buckets // pieces))
+
+
+@record
+class DualSteps(NamedTuple):
+    """Steps on runs of rows, one row after the other, on a piece's own copy of x.
+
+    ``per_slope`` is how far x moves along x_i for a unit of s_i u_i, 1/(λN); ``ease`` is λ/ρ.
+    """
+
+    x: Vector
+    slopes: Vector
+    norms: Vector
+    per_slope: float
+    ease: float
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Work off the rows of one bucket; ``part`` holds the copy, and behind it whether it has been made."""
+        d = self.x.size
+        x = part[:d]
+        if part[d] == 0.0:
+            copy_into(self.x, x)
+            part[d] = 1.0
+        for i in range(begin, end):
+            weight = kernels.scale(i)
+            if weight > 0.0:
+                slope = self.slopes[i]
+                q = weight * self.norms[i] * self.per_slope
+                chosen = kernels.loss.dual_step(slope, kernels.margin(i, x), kernels.labels[i], q)
+                self.slopes[i] = chosen
+                move = -weight * self.per_slope * (chosen - slope)
+                kernels.rows.add(i, move, x)
+                if kernels.intercept:
+                    x[kernels.columns] += self.ease * move
+        return 0.0
+
+
+@record
+class ConjugateSum(NamedTuple):
+    """Conjugates of the losses at the slopes (in the total), and the slopes themselves (first in the vector)."""
+
+    slopes: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        total = 0.0
+        for i in range(begin, end):
+            weight = kernels.scale(i)
+            if weight > 0.0:
+                total += weight * kernels.loss.conjugate(self.slopes[i], kernels.labels[i])
+                part[0] += weight * self.slopes[i]
+        return total
+
+
+def _slopes_at(kernels: Any, margins: Vector, out: Vector) -> None:
+    for i in range(margins.size):
+        out[i] = kernels.loss.slope(margins[i], kernels.labels[i])
+
+
+def _mean_conjugate(kernels: Any, slopes: Vector, part: float, every: int) -> float:
+    """Mean of s_i φ_i*(``part`` · u_i) over every k-th row."""
+    total = 0.0
+    count = 0.0
+    for i in range(0, slopes.size, every):
+        weight = kernels.scale(i)
+        if weight > 0.0:
+            total += weight * kernels.loss.conjugate(part * slopes[i], kernels.labels[i])
+            count += 1.0
+    return total / max(count, 1.0)
+
+
+@kernel()
+def _merge(parts: Matrix, count: int, share: float, ease: float, columns: int, x: Vector) -> float:
+    """Add ``share`` times the sum of (part − x) to x; returns how much the changes overlap."""
+    together = 0.0
+    alone = 0.0
+    for j in range(x.size):
+        change = 0.0
+        squares = 0.0
+        for k in range(count):
+            difference = parts[k, j] - x[j]
+            change += difference
+            squares += difference * difference
+        x[j] += share * change
+        weight = 1.0 if j < columns else 1.0 / ease
+        together += weight * change * change
+        alone += weight * squares
+    return together / alone if alone > 0.0 else 1.0
+
+
+class DualAscent:
+    """A dual point of a linear model and the ascent from it. The primal point x = (w(u), b) is the caller's.
+
+    Parameters
+    ----------
+    problem : LinearModel
+        One for which `why_no_dual` has nothing to say.
+    bucket_size : int
+        Consecutive rows that are worked off together.
+    """
+
+    def __init__(self, problem: Any, bucket_size: int = BUCKET) -> None:
+        self.problem, self.kernels = problem, problem.kernels
+        self.strength = float(problem.kernels.regularizer.strength)
+        self.n, rows, entries, d = (
+            problem.n_samples,
+            problem.kernels.labels.size,
+            problem.n_entries,
+            problem.n_parameters,
+        )
+        #: λ/ρ
+        self.ease = max(1.0 / _PROX_RATIO, self.strength / _LARGEST_PROX)
+        self.bucket_size = bucket_size
+        self.buckets = math.ceil(rows / bucket_size)
+        self.pieces, self.rounds = _shares(entries, d, self.buckets)
+        #: ‖x_i‖² plus what the intercept adds
+        self.norms = problem.squared_rows + (self.ease - 1.0 if problem.intercept else 0.0)
+        self.slopes = np.zeros(rows)
+        self.overlap = 1.0
+        self.begun = False
+
+    def warm_up(self) -> None:
+        """Compile (or load) what will be needed."""
+        x, nothing = np.zeros(self.problem.n_parameters), np.zeros(0)
+        self.problem.passes.warm_up(DualSteps(x, self.slopes, self.norms, 0.0, 1.0), self.kernels)
+        self.problem.passes.warm_up(ConjugateSum(self.slopes), self.kernels)
+        compiled_for(_slopes_at, self.kernels)(self.kernels, nothing, nothing)
+        compiled_for(_mean_conjugate, self.kernels)(self.kernels, nothing, 1.0, 1)
+        _merge(np.zeros((1, 0)), 1, 1.0, 1.0, 0, nothing)
+
+    def begin(self, x: Vector) -> None:
+        """A dual point from x, and w(u) in x. One pass."""
+        margins = np.empty(self.slopes.size)
+        gradient = self.problem.value_and_gradient(x, margins, np.empty_like(margins))[1]
+        self.start(x, margins, gradient)
+
+    def start(self, x: Vector, margins: Vector, gradient: Vector) -> None:
+        """The same from what is known at x: the slopes u there, times what makes the dual largest.
+
+        At the minimiser that is one, and x stays; elsewhere w(u) = x − ∇f/λ may be far away.
+        """
+        compiled_for(_slopes_at, self.kernels)(self.kernels, margins, self.slopes)
+        columns, centre = self.kernels.columns, x[self.kernels.columns] if self.problem.intercept else 0.0
+        x[:columns] -= gradient[:columns] / self.strength
+        mean = gradient[columns] if self.problem.intercept else 0.0
+        part = self._best_part(centre * mean, self.strength * float(x[:columns] @ x[:columns]) + self._slack(mean))
+        x[:columns] *= part
+        self.slopes *= part
+        self.begun = True
+
+    def _best_part(self, linear: float, quadratic: float) -> float:
+        """The power of 1/2 whose multiple of the slopes has the largest dual value, about."""
+        every = max(1, self.slopes.size // _TRIED_ROWS)
+        conjugates = compiled_for(_mean_conjugate, self.kernels)
+
+        def value(part: float) -> float:
+            losses: float = conjugates(self.kernels, self.slopes, part, every)
+            return -losses + part * linear - 0.5 * part * part * quadratic
+
+        part, best = 1.0, value(1.0)
+        while part > _SMALLEST_PART and (lower := value(0.5 * part)) > best:
+            part, best = 0.5 * part, lower
+        return part
+
+    def _slack(self, mean: float) -> float:
+        """r²/ρ."""
+        return self.ease * mean * mean / self.strength
+
+    def epoch(self, x: Vector, draws: Draws, number: int, time_is_up: Callable[[], bool]) -> int:
+        """A step on every row; changes u and x. Returns how many rows there were time for."""
+        if self.problem.intercept:
+            x[self.kernels.columns] -= self.ease * self._conjugates()[1] / self.strength  # b = c − r/ρ
+        order = draws.stream("dual", number).permutation(self.buckets)
+        done = 0
+        for of_round in np.array_split(order, self.rounds):
+            self._round(x, of_round)
+            done += of_round.size
+            if time_is_up():
+                break
+        return min(done * self.bucket_size, self.n)
+
+    def _round(self, x: Vector, order: Indices) -> None:
+        """Every piece works its buckets off on its own copy of x; then their changes are added."""
+        begins = order * self.bucket_size
+        ends = np.minimum(begins + self.bucket_size, self.slopes.size)
+        runs = Runs(begins, ends, np.linspace(0, order.size, self.pieces + 1).astype(np.int64))
+        overlap = self.overlap
+        steps = DualSteps(x, self.slopes, self.norms, overlap / (self.strength * self.n), self.ease)
+
+        def merge(totals: Vector, parts: Matrix) -> float:
+            return _merge(parts, totals.size, 1.0 / overlap, self.ease, self.kernels.columns, x)
+
+        seen = self.problem.passes.sums(steps, self.kernels, merge, runs)
+        self.overlap = min(max(seen, 1.0), float(self.pieces))
+
+    def _conjugates(self) -> tuple[float, float]:
+        """The means of s_i φ_i*(u_i) and of s_i u_i."""
+
+        def use(totals: Vector, parts: Matrix) -> tuple[float, float]:
+            return float(totals.sum()) / self.n, float(parts[: totals.size, 0].sum()) / self.n
+
+        found: tuple[float, float] = self.problem.passes.sums(ConjugateSum(self.slopes), self.kernels, use)
+        return found
+
+    def gap(self, x: Vector, value: float) -> float:
+        """How far f(x) = ``value`` is above its minimum at most, at the end of an epoch.
+
+        Without an intercept that is f(w) − D(u). With one u is not quite feasible: b r makes good for it to first
+        order, and (r²/2λ)·max‖x_i‖² bounds what is left when the u_i of one sign are scaled to sum to zero.
+        """
+        conjugates, mean = self._conjugates()
+        columns = self.kernels.columns
+        bound = value + conjugates + 0.5 * self.strength * float(x[:columns] @ x[:columns])
+        if self.problem.intercept:
+            longest = max(1.0, self.problem.largest_squared_row)
+            bound += -x[columns] * mean + 0.5 * mean * mean * longest / self.strength
+        return float(bound)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+        return {"slopes": self.slopes, "overlap": self.overlap, "begun": self.begun}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        kept = snapshot["slopes"]
+        if kept.shape != self.slopes.shape or kept.dtype != self.slopes.dtype:
+            raise ValueError(f"slopes must have {self.slopes.size} numbers, got shape {kept.shape}")
+        self.slopes[:] = kept
+        self.overlap, self.begun = float(snapshot["overlap"]), bool(snapshot["begun"])

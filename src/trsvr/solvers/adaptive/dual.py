@@ -1,0 +1,82 @@
+"""Coordinate ascent in the dual, where it is cheap: a run begins with it, and goes on with it while nothing is quicker.
+
+The duality gap bounds what is left to gain, and the rate at which its logarithm falls, for each product's worth of
+work, is what counts. Far from the minimum no Newton step is as good. Where f had not far to fall, or little is left and
+the ascent is not quick, one is tried, and the quicker of the two goes on. The ascent can take over anywhere: a dual
+point made from x costs it an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from trsvr._draws import Draws
+from trsvr.parts.acceptance import Point
+from trsvr.solvers.adaptive.state import Iteration
+from trsvr.solvers.base import Progress
+
+_ROUNDING = 64 * float(np.finfo(float).eps)
+
+
+def ascend(it: Iteration, draws: Draws) -> None:
+    """Some epochs from the reference on."""
+    state, own, report, phase, ascent = it.state, it.own, it.report, it.own.dual, it.own.ascent
+    assert ascent is not None
+    report.outcome = Point(state.x.copy(), state.value, state.gradient, phase.gap)
+    if not ascent.begun:
+        own.here.start_ascent(ascent, state.x, state.gradient)
+        phase.gap = ascent.gap(state.x, state.value)
+        phase.first_value = max(phase.first_value, state.value)
+    for number in range(phase.epochs):
+        report.steps += ascent.epoch(state.x, draws, number, state.time_is_up)
+        if state.time_is_up():
+            break
+    report.gradient_evaluations += report.steps
+    report.inner_steps, report.batch_size = report.steps, 1
+
+
+def judge_ascent(it: Iteration) -> Progress:
+    """Go on with it, or hand over to Newton steps, from the better of the two points."""
+    state, own, rules, phase, ascent, before = it.state, it.own, it.rules, it.own.dual, it.own.ascent, it.report.outcome
+    assert ascent is not None
+    finite = math.isfinite(state.value) and bool(np.isfinite(state.gradient).all())
+    floor = _ROUNDING * abs(before.value)
+    gap = max(ascent.gap(state.x, state.value), floor) if finite else math.inf
+    fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
+    rate = fallen / (phase.epochs * own.here.prices().dual + 1.0)
+    phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
+    near = phase.first_value - state.value < rules.near_start * abs(state.value)
+    early = not near and gap > rules.newton_from * abs(state.value)
+    quick = phase.rate > min(math.inf if near else rules.quick_dual, phase.newton_rate)
+    phase.active = gap > floor and phase.rate > rules.slowest_dual and (early or quick)
+    if not phase.active and not state.value <= before.value:
+        state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
+        it.report.rejected = 1
+        return Progress(own.expected_decrease, False, own.nonconvex)
+    phase.gap = own.expected_decrease = gap
+    phase.epochs_made += phase.epochs
+    phase.epochs = _epochs_to_come(it, gap, fallen / phase.epochs)
+    own.swap_views()
+    return Progress(gap, False, own.nonconvex)
+
+
+def _epochs_to_come(it: Iteration, gap: float, per_epoch: float) -> int:
+    """As many as seem to be left, but no more than were made: a look at the point costs a pass, and may end the run."""
+    state, goal, phase = it.state, it.state.goal, it.own.dual
+    left = gap / (goal.decrease or it.rules.little * abs(state.value))
+    if goal.gradient > 0.0:  # it falls like the root of the gap
+        by_gradient = (float(np.abs(state.gradient).max()) / goal.gradient) ** 2
+        left = max(left, by_gradient) if goal.decrease else by_gradient
+    wanted = math.log(max(left, 1.0)) / per_epoch if per_epoch > 0.0 else math.inf
+    return math.ceil(min(max(wanted, 1.0), phase.epochs_made, it.rules.most_dual_epochs))
+
+
+def may_take_over(it: Iteration, contraction: float) -> None:
+    """After a Newton step that has left this part of ½‖g‖²: the ascent goes on if that is much slower than it was."""
+    phase, passes = it.own.dual, it.report.gradient_evaluations / it.problem.n_samples + 1.0
+    phase.newton_rate = -math.log(contraction) / passes if contraction > 0.0 else math.inf
+    slower = phase.newton_rate < it.rules.slower_newton * phase.rate and phase.rate > it.rules.slowest_dual
+    if it.own.ascent is not None and slower:
+        phase.active, it.own.ascent.begun = True, False

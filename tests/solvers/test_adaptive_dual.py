@@ -1,0 +1,167 @@
+"""The default mode on sparse rows: it begins in the dual, hands over to Newton steps and back, and ends truthfully."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose, assert_array_equal
+
+import trsvr
+from trsvr import datasets
+from trsvr.problems import L2, LinearModel, Logistic, PseudoHuber, Squared, SquaredHinge
+from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
+from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
+from trsvr.solvers.adaptive.state import DualPhase
+
+NEWTON = AdaptiveTRSVR(rules=replace(Rules(), dual_epochs=0))
+
+
+@pytest.fixture(scope="module")
+def text():
+    return datasets.text_like(1500, 4000, words_per_row=60.0, seed=5)
+
+
+def model(text, l2=1e-5, loss=None, **more):
+    return LinearModel(text.X, text.y, loss or Logistic(), L2(l2), **more)
+
+
+def phases(result):
+    """For each outer iteration whether it was made of Newton steps."""
+    return np.isfinite(result.trace["cg_iterations"].to_numpy()[1:])
+
+
+@pytest.mark.parametrize(
+    "loss", [Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.5)], ids=lambda loss: type(loss).__name__
+)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_minimum_of_newton_steps_alone_and_a_true_estimate(text, loss, intercept):
+    for l2 in (1e-3, 1e-6):
+        problem = model(text, l2, loss, intercept=intercept)
+        smallest = trsvr.minimize(problem, NEWTON).value
+        result = trsvr.minimize(problem)
+        assert result.success
+        assert not phases(result)[0], "it begins in the dual"
+        assert abs(result.value - smallest) <= 3e-12 * smallest
+
+
+def test_where_it_does_not_begin_in_the_dual(text):
+    dense = LinearModel(text.X[:200].toarray(), text.y[:200], Logistic(), L2(1e-3))
+    for problem, solver in (
+        (dense, trsvr.TRSVR()),
+        (model(text, 0.0), trsvr.TRSVR()),
+        (model(text), trsvr.TRSVR(norm="diagonal")),
+        (model(text), NEWTON),
+    ):
+        assert phases(trsvr.minimize(problem, solver, max_epochs=2)).all()
+
+
+def test_newton_steps_take_over_where_the_ascent_is_slow():
+    """More rows than columns and a tiny λ: little is gained in the dual, and the run is not held up by it."""
+    random = np.random.default_rng(0)
+    X = scipy.sparse.random(4000, 2100, density=0.01, random_state=1, format="csr")
+    y = X @ random.standard_normal(2100) + random.standard_normal(4000)
+    problem = LinearModel(X, y, Squared(), L2(1e-8))
+    result = trsvr.minimize(problem)
+    assert result.success
+    assert phases(result)[-1]
+    assert phases(result).sum() >= len(phases(result)) - 8
+    assert_allclose(result.value, trsvr.minimize(problem, NEWTON).value, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [Rules(), replace(Rules(), quick_dual=math.inf), replace(Rules(), quick_dual=math.inf, slower_newton=math.inf)],
+)
+def test_bits_of_a_resumed_run_and_of_any_number_of_threads(text, tmp_path, rules):
+    """In the dual, in Newton steps, and where they take turns."""
+    problem, solver = model(text, 1e-6, intercept=True), AdaptiveTRSVR(rules=rules)
+    whole = trsvr.minimize(problem, solver, threads=1)
+    assert phases(whole).any() or rules.quick_dual < math.inf
+    assert_array_equal(trsvr.minimize(problem, solver, threads=3).x, whole.x)
+    for epochs in range(1, whole.epochs, 3):
+        path = tmp_path / f"{epochs}.ckpt"
+        trsvr.minimize(problem, solver, max_epochs=epochs, checkpoint=path)
+        assert_array_equal(trsvr.resume(path, problem, solver=solver, max_epochs=100).x, whole.x)
+
+
+def test_they_take_turns(text):
+    """With Newton steps that count as slow whatever they do, the ascent takes over after each, and comes to the end."""
+    rules = replace(Rules(), quick_dual=math.inf, slower_newton=math.inf)
+    result = trsvr.minimize(model(text, 1e-5), AdaptiveTRSVR(rules=rules))
+    kinds = phases(result)
+    assert result.success
+    assert (kinds[:-1] & ~kinds[1:]).any(), "from Newton steps back to the dual"
+
+
+# --------------------------------------------------------------------------------------------------- rules without data
+
+
+def iteration(left, value, *, before=1.0, rules=None, **phase):
+    """A dual iteration of two epochs, each of which costs a product, that has come to this gap."""
+    view = SimpleNamespace(prices=lambda: SimpleNamespace(dual=1.0))
+    own = SimpleNamespace(
+        dual=DualPhase(True, 2, 2, **{"first_value": 9.0, "gap": 1.0, **phase}),
+        ascent=SimpleNamespace(gap=lambda x, value: left, begun=True),
+        here=view,
+        expected_decrease=math.inf,
+        nonconvex=False,
+        swap_views=lambda: None,
+    )
+    state = SimpleNamespace(
+        x=np.ones(2), value=value, gradient=np.ones(2), goal=SimpleNamespace(decrease=0.0, gradient=0.0)
+    )
+    outcome = SimpleNamespace(x=np.zeros(2), value=before, gradient=np.zeros(2))
+    report = SimpleNamespace(outcome=outcome, rejected=0, gradient_evaluations=40)
+    problem = SimpleNamespace(n_samples=10)
+    return SimpleNamespace(state=state, own=own, rules=rules or Rules(), report=report, problem=problem)
+
+
+def test_a_quick_ascent_goes_on_and_its_gap_is_what_is_expected():
+    it = iteration(left=1e-2, value=0.5)
+    assert judge_ascent(it).expected_decrease == 1e-2
+    assert it.own.dual.active
+    assert it.own.dual.rate == pytest.approx(math.log(100.0) / 3.0)
+
+
+@pytest.mark.parametrize(("left", "phase"), [(0.9, {}), (1e-4, {"gap": 2e-4}), (1e-2, {"first_value": 0.6})])
+def test_it_hands_over_where_it_is_slow_or_little_is_left_or_the_way_was_short(left, phase):
+    it = iteration(left, 0.5, **phase)
+    judge_ascent(it)
+    assert not it.own.dual.active
+    assert it.report.rejected == 0
+
+
+def test_newton_steps_begin_at_the_better_point():
+    it = iteration(left=0.95, value=1.5)
+    judge_ascent(it)
+    assert not it.own.dual.active
+    assert it.report.rejected == 1
+    assert it.state.value == 1.0
+    assert it.state.x.tolist() == [0.0, 0.0]
+
+
+def test_one_slow_iteration_after_a_quick_one_is_forgiven():
+    it = iteration(left=0.99, value=0.5, rate=2.0)
+    judge_ascent(it)
+    assert it.own.dual.active
+
+
+def test_the_ascent_takes_over_from_newton_steps_of_half_its_rate():
+    for contraction, expected in ((math.exp(-2.0), True), (math.exp(-9.0), False), (0.0, False)):
+        it = iteration(left=1.0, value=1.0, rate=1.0)
+        it.own.dual.active = False
+        may_take_over(it, contraction)  # four passes and the look: 2/5 and 9/5 for each
+        assert it.own.dual.active is expected
+        assert it.own.ascent.begun is not expected
+
+
+def test_an_ascent_that_was_given_up_stays_so():
+    it = iteration(left=1.0, value=1.0, rate=0.05)
+    it.own.dual.active = False
+    may_take_over(it, math.exp(-0.01))
+    assert not it.own.dual.active
