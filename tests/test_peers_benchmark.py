@@ -33,6 +33,35 @@ def command(*arguments: object) -> str:
     return done.stdout
 
 
+def test_generated_text_is_the_same_each_time_and_in_any_order():
+    from benchmarks.peers.text import Recipe, generate
+
+    X, y = generate(Recipe(300, 500))
+    again, by_label = generate(Recipe(300, 500)), generate(Recipe(300, 500, by_label=True))
+    assert (again[0] != X).nnz == 0
+    assert np.array_equal(again[1], y)
+    np.testing.assert_allclose(X.multiply(X).sum(axis=1), 1.0)
+    assert set(y) == {-1.0, 1.0}
+    assert (np.diff(by_label[1]) >= 0).all()
+    assert np.array_equal(np.sort(by_label[0].data), np.sort(X.data))
+
+
+def test_a_package_that_is_kept_apart_is_found_in_its_folder_only(tmp_path, monkeypatch):
+    from benchmarks.peers import install
+    from benchmarks.peers.solvers import everybody
+
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    peer = next(peer for peer in everybody() if peer.apart)
+    assert peer.missing() == "not installed"
+    about = install.folder_of(peer.distribution) / "liblinear_multicore-2.5.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: liblinear-multicore\nVersion: 2.5\n", encoding="utf-8"
+    )
+    assert peer.missing() == ""
+    assert peer.version() == "2.5"
+
+
 def test_the_time_to_a_gap_is_that_of_the_fastest_run_that_ends_within_it():
     from benchmarks.peers.measure import Run, times
 

@@ -153,15 +153,16 @@ def test_one_slow_iteration_after_a_quick_one_is_forgiven():
 
 def test_the_ascent_takes_over_from_newton_steps_of_half_its_rate():
     for contraction, expected in ((math.exp(-2.0), True), (math.exp(-9.0), False), (0.0, False)):
-        it = iteration(left=1.0, value=1.0, rate=1.0)
+        it = iteration(left=1.0, value=1.0, rate=1.0, gap=1e-4)
         it.own.dual.active = False
         may_take_over(it, contraction)  # four passes and the look: 2/5 and 9/5 for each
         assert it.own.dual.active is expected
         assert it.own.ascent.begun is not expected
 
 
-def test_an_ascent_that_was_given_up_stays_so():
-    it = iteration(left=1.0, value=1.0, rate=0.05)
+@pytest.mark.parametrize("phase", [{"rate": 0.04, "gap": 1e-4}, {"rate": 1.0, "gap": 1e-2}])
+def test_an_ascent_that_was_slow_or_given_up_early_stays_so(phase):
+    it = iteration(left=1.0, value=1.0, **phase)
     it.own.dual.active = False
     may_take_over(it, math.exp(-0.01))
     assert not it.own.dual.active

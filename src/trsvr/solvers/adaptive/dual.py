@@ -47,7 +47,8 @@ def judge_ascent(it: Iteration) -> Progress:
     fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
     rate = fallen / (phase.epochs * own.here.prices().dual + 1.0)
     phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
-    near = phase.first_value - state.value < rules.near_start * abs(state.value)
+    lowest = state.value - gap
+    near = phase.first_value - lowest < rules.near_start * lowest
     early = not near and gap > rules.newton_from * abs(state.value)
     quick = phase.rate > min(math.inf if near else rules.quick_dual, phase.newton_rate)
     phase.active = gap > floor and phase.rate > rules.slowest_dual and (early or quick)
@@ -77,6 +78,6 @@ def may_take_over(it: Iteration, contraction: float) -> None:
     """After a Newton step that has left this part of ½‖g‖²: the ascent goes on if that is much slower than it was."""
     phase, passes = it.own.dual, it.report.gradient_evaluations / it.problem.n_samples + 1.0
     phase.newton_rate = -math.log(contraction) / passes if contraction > 0.0 else math.inf
-    slower = phase.newton_rate < it.rules.slower_newton * phase.rate and phase.rate > it.rules.slowest_dual
-    if it.own.ascent is not None and slower:
+    late = phase.gap <= it.rules.newton_from * abs(it.state.value) and phase.rate > it.rules.slowest_dual
+    if it.own.ascent is not None and late and phase.newton_rate < it.rules.slower_newton * phase.rate:
         phase.active, it.own.ascent.begun = True, False

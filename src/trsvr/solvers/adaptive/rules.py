@@ -58,14 +58,14 @@ class Rules:
     dual_epochs: int = 2
     #: and of a later one at most: a look at the point costs a pass
     most_dual_epochs: int = 8
-    #: they hand over at once where f falls by less than this part of itself: it is nearly quadratic on so short a way
+    #: they hand over at once where f has less than this part of its minimum to fall: it is nearly quadratic then
     near_start: float = 0.5
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
     newton_from: float = 1e-3
     #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more
     quick_dual: float = 0.4
     #: an ascent that is slower than this is given up for good
-    slowest_dual: float = 0.1
+    slowest_dual: float = 0.05
     #: the ascent takes over again from Newton steps of less than this part of its rate
     slower_newton: float = 0.7
 
