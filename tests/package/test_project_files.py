@@ -63,6 +63,31 @@ def test_citation():
     assert paper["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
+def test_the_changelog_knows_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (\S+)", text, flags=re.M)
+    assert versions[0] == "Unreleased"
+    assert versions[1] == __version__
+    assert versions[1:] == sorted(versions[1:], key=Version, reverse=True)
+
+
+def test_the_workflows_run_what_is_declared():
+    folder = ROOT / ".github" / "workflows"
+    flows = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in folder.glob("*.yml")}
+    assert set(flows) == {"ci", "package", "publish"}
+    tested = flows["ci"]["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    declared = [text.rpartition(" :: ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
+    assert set(declared) <= set(tested)
+    assert PROJECT["requires-python"] == f">={tested[0]}"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for flow in flows.values():
+        assert flow["permissions"] == {"contents": "read"}
+        for name, job in flow["jobs"].items():
+            for step in job.get("steps", []):
+                for target in re.findall(r"^make (\w+)$", step.get("run", ""), flags=re.M):
+                    assert re.search(rf"^{target}:", makefile, flags=re.M), f"{name}: make {target}"
+
+
 @pytest.fixture(scope="module")
 def drawing():
     """benchmarks/readme.py, which is no part of the package."""

@@ -73,7 +73,7 @@ Separator = Annotated[
 Drop = Annotated[
     list[str] | None,
     typer.Option(
-        help="Column that is not used (CSV, Parquet); may be given several times. Default: all are used, but for one "
+        help="Column that is not used (CSV, Parquet); may be given several times; default: all are used, but for one "
         "without a name that only counts the rows.",
         metavar="COLUMN",
         show_default=False,

@@ -21,7 +21,7 @@ TestSize = Annotated[
 Weights = Annotated[
     str | None,
     typer.Option(
-        help="Column (CSV, Parquet) or array (NPZ) of the rows' weights; 2 is the row twice. Default: all the same.",
+        help="Column (CSV, Parquet) or array (NPZ) of the rows' weights; 2 is the row twice; default: all the same.",
         metavar="COLUMN",
         show_default=False,
         rich_help_panel=DATA,
