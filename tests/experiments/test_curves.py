@@ -58,3 +58,19 @@ def test_profiles_of_dolan_and_more():
     )
     assert profiles.profile(np.full((2, 3), never), taus).tolist() == [[0.0] * 3] * 2
     assert profiles.profile(np.empty((0, 0)), taus).shape == (0, 3)
+
+
+def test_a_curve_that_came_to_rest_is_continued():
+    x, y = np.arange(4.0), np.array([1.0, 1e-2, 1e-4, 1e-6])
+    short = curves.band([x], [y], 1e-16, points=5)
+    assert short.x[-1] == 3.0
+    long = curves.band([x], [y], 1e-16, points=5, until=8.0)
+    assert long.x[-1] == 8.0
+    assert long.middle[-2:] == pytest.approx([1e-6, 1e-6])
+
+
+def test_spread_is_the_width_of_the_band():
+    x = np.arange(3.0)
+    runs = [10.0**shift * np.ones(3) for shift in range(11)]  # 20 % is 10^2, 80 % is 10^8
+    assert curves.spread([x] * 11, runs, 1e-16) == pytest.approx(6.0)
+    assert curves.spread([x] * 3, [np.ones(3)] * 3, 1e-16) == 0.0

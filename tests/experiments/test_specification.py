@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from tiny_study import TINY
 
+from trsvr import theory
 from trsvr.experiments import specification
 from trsvr.experiments.specification import Objective, parse
+from trsvr.experiments.subjects import Subject
 
 PAPER = [name for name in specification.names() if specification.find(name).paper]
 
@@ -191,3 +193,49 @@ def test_rates_are_scaled_by_the_largest_smoothness():
 def test_brackets_without_end_are_refused(text):
     with pytest.raises(ValueError, match=r"odd\.toml"):
         specification.parse(text, "odd.toml", Path())
+
+
+def test_the_trish_grid_holds_the_papers_values():
+    study = specification.find("ablation")
+    grids = study.grids["TRish"]
+    for problem in study.problems:
+        for method in problem.methods:
+            if method.label == "TRish":
+                assert all(grid.low <= method.settings[key] <= grid.high for key, grid in grids.items())
+
+
+def test_alternatives_change_one_choice_and_keep_what_it_changes():
+    study = specification.find("ablation")
+    zero = study.alternative("zero")
+    assert (zero.name, zero.start, zero.problems) == ("ablation-zero", "zero", study.problems)
+    scaled = study.alternative("minmax")
+    assert {problem.data: problem.preprocess for problem in scaled.problems} == {
+        "madelon": "minmax",
+        "cod-rna": "minmax",
+    }
+    assert study.alternative("lmax").problems == ()
+    order = ["convex", "convex-lmax", "double-well", "double-well-zero", "ablation-minmax", "step-size"]
+    assert sorted(set(order), key=specification.rank) == order
+    with pytest.raises(ValueError, match="did you mean 'zero'"):
+        study.alternative("zeros")
+
+
+@pytest.mark.slow
+def test_the_lmax_alternative_has_the_papers_constant():
+    problem = specification.find("convex").alternative("lmax").problems[0]
+    found = Subject.of(problem, Objective(l2=1e-4)).problem()
+    assert theory.component_smoothness(found) == pytest.approx(50.1, rel=1e-3)
+
+
+def test_the_complexity_study_has_the_theorems_settings():
+    """Rows of length one: L_max = ¼ + λ, whatever the data are."""
+    study = specification.find("complexity")
+    L = 0.25 + study.objective.l2
+    for problem in study.problems:
+        n = problem.rows or problem.parameters["n_samples"]
+        wanted = theory.theorem_settings(n, L, L)
+        assert problem.preprocess == "unit-rows"
+        for method in problem.methods:
+            chosen = method.settings
+            assert chosen.get("alpha", chosen.get("step")) == pytest.approx(wanted.alpha, rel=1e-4)
+            assert (chosen["batch_size"], chosen["inner_steps"]) == (wanted.batch_size, wanted.inner_steps)

@@ -7,8 +7,7 @@ A page may speak of "your data", and so it finds, without having said where they
 ``data.svm``, ``new.svm``, ``data.csv``
     The same rows as files (in data.csv the target is called ``label``).
 
-What it imports or defines besides, it must import or define, in its blocks from the first on; `PRELUDES` has the
-page that speaks of more things of the reader's.
+What it imports or defines besides, it must import or define, in its blocks from the first on.
 """
 
 from __future__ import annotations
@@ -19,14 +18,6 @@ from typing import Any
 import numpy as np
 from commands import run, split
 from pages import ROOT, blocks
-
-PRELUDES = {
-    "docs/reliability.md": """
-        import trsvr
-
-        problem = trsvr.problems.logistic(X, y, l2=1e-2)
-    """,
-}
 
 
 def your_data() -> dict[str, Any]:
@@ -45,11 +36,8 @@ def your_data() -> dict[str, Any]:
 
 def main(page: str) -> None:
     """Run the page; whatever fails ends the process with a traceback that has the page's own line numbers."""
-    import textwrap
-
     text = (ROOT / page).read_text(encoding="utf-8")
     namespace: dict[str, Any] = {"__name__": "__main__", **your_data()}
-    exec(textwrap.dedent(PRELUDES.get(page, "")), namespace)
     for block in blocks(page, text):
         if block.reason is not None:
             print(f"not run  {block.place}  {block.reason}")

@@ -77,6 +77,41 @@ def test_where_the_paper_contradicts_itself():
     assert ordinary.progress > 0
 
 
+def test_the_closed_form_bound():
+    """By hand for L = κ = 1, N = 1000, μ₀ = μ₁ = 1: b = 100, M = 3, ρ = 1/10 + 1/3600 + 1/360, so S = 9."""
+    found = theory.theorem_settings(1000, 1.0, 1.0)
+    assert (found.batch_size, found.inner_steps) == (100, 9)
+    v0 = 0.25 - (math.e - 1) * (100 / 1000 + 1) / (16 * 9)
+    assert found.bound(5.0, epochs=20) == pytest.approx(2 * 3 * 5.0 / (20 * 9 * v0), rel=1e-12)
+    assert found.bound(5.0, 20, "printed") == math.inf  # its v₀ is negative
+    # Λ_min ≥ μ₀μ₁v₀/(2M): the closed form is the weaker statement.
+    assert found.bound(5.0, 20) >= theory.gradient_bound(5.0, 20, 9, found.progress)
+    # Where the printed v₀ is positive, the printed bound has (L + κ_H).
+    short = theory.theorem_settings(1000, 1.0, 1.0, mu0=0.05)
+    v0 = 0.25 - 0.05 * (math.e - 1) * (0.05 * 100 + 1) / (16 * 9)
+    expected = 2 * 2 * 5.0 / (20 * short.inner_steps * 0.05 * v0)
+    assert short.bound(5.0, 20, "printed") == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="form must be"):
+        found.bound(5.0, 20, "printd")
+
+
+def test_the_three_further_print_errors():
+    """ρ's third term, the factor λ_{s+1} in the step of Φ, and the power of ε."""
+    n, L, kappa = 10**6, 2.0, 1.5
+    found = theory.theorem_settings(n, L, kappa)
+    M, b, alpha, z = L + 2 * kappa, found.batch_size, found.alpha, found.lyapunov.coupling
+    first, second = b / n, L**2 * b / (4 * M**2 * n ** (4 / 3))
+    third, printed = (L**2 / (4 * square * n ** (1 / 3)) for square in (M**2, (L + kappa) ** 2))
+    assert found.lyapunov.growth == pytest.approx(first + second + third, rel=1e-9)
+    assert abs(first + second + printed - found.lyapunov.growth) > 0.1 * third
+    weights, growth = found.lyapunov.weights, alpha * z + (alpha**2 + alpha / z) * L**2 / b
+    source = alpha**2 * L**2 * M / (2 * b)
+    assert source + weights[1] * (1 + growth) - weights[0] == pytest.approx(0.0, abs=1e-12 * weights[0])
+    assert source + (1 + growth) - weights[0] > 0.5  # as printed, the terms do not cancel
+    ask = [theory.complexity(e, 1.0, n, b, found.inner_steps, found.progress).iterations for e in (1e-6, 1e-8)]
+    assert ask[1] / ask[0] == pytest.approx(100, rel=0.01)  # 1/ε, not 1/ε²
+
+
 def test_predicted_samples_grow_like_the_corollary():
     """γ = 2/3: O(N + N^{2/3}/ε), so for small ε a thousand times the rows cost a hundred times the gradients."""
     costs = []

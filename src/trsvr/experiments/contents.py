@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trsvr.experiments import profiles
-from trsvr.experiments.claims import Verdict, judge
+from trsvr.experiments import findings, profiles
+from trsvr.experiments.claims import EPSILONS, Verdict, judge, sample_costs
 from trsvr.experiments.document import (
     Bullets,
     Document,
@@ -21,20 +21,18 @@ from trsvr.experiments.document import (
     small,
 )
 from trsvr.experiments.figures import beside_paper, drawn_lines, groups
+from trsvr.experiments.paper_figures import places
 from trsvr.experiments.results import GAPS, Line, Results, StudyResults, SubjectResults
+from trsvr.experiments.verdicts import CHOICES
 
-_CHOICES = (
-    "Rows are drawn uniformly with replacement; there is no intercept; the start has standard normal entries from the "
-    "run's seed unless a study says otherwise.",
+_HOW = (
     "A component gradient ∇f_i counts one. A full gradient counts N, a step of an SVRG or SARAH estimator 2b, one of "
     "SAGA, SGD, Adam and TRish b, a product with the Hessian of b rows b. Passes are component gradients over N. "
     "Figures and curves are drawn with and without counting the products.",
     "An epoch is one outer iteration for methods with a reference point and one iteration of the classic trust region; "
     "for the others it is ⌈N/b⌉ steps. Evaluations that only draw a curve are neither counted nor timed.",
-    "Where the paper leaves b and S of a baseline open they are TRSVR's of the same study; SGD, Adam, TRish and SAGA "
-    "take its b.",
     "A run ends with its budget, or earlier at the rounding floor: ten epochs in which f stays the same to its last "
-    "bits and the gradient does not become smaller. From there on its curve is continued with its last value.",
+    "bits and the gradient does not become smaller. From there on figures continue its curve with its last value.",
     "f* comes from two solvers that share no code, TRSVR on compiled kernels and SciPy's trust region on a NumPy "
     "objective. Only where the objective is not convex the gap is to the best value that any run found.",
     "Numbers are medians over the seeds; brackets and bands go from 20 to 80 %.",
@@ -47,7 +45,7 @@ def document(results: Results) -> Document:
     made = Document("The TRSVR paper, run again" if papers else f"Studies: {', '.join(results.studies)}")
     made.add(*_what_was_run(results))
     if papers:
-        made.add(*_claims(judge(results)))
+        made.add(*_claims(judge(results)), *_findings(results), *_map())
     made.add(Figure("Curves", "Gap and squared gradient norm of every study", interactive=True))
     for study in results.studies.values():
         if not study.runs:
@@ -56,11 +54,13 @@ def document(results: Results) -> Document:
             made.add(*_step_sizes(study))
         elif study.name.startswith("defaults"):
             made.add(*_defaults(study))
+        elif study.name.startswith("complexity"):
+            made.add(*_complexity(study))
         else:
             made.add(*_study(study))
     if beside_paper(results):
         made.add(*_adaptive(results))
-    made.add(Heading("How it was done"), Bullets(list(_CHOICES)))
+    made.add(Heading("How it was done"), Bullets(list(_HOW)))
     made.add(Heading("Machine and versions"))
     made.add(Table(["what", "value"], [[name, value] for name, value in results.machine.items()], words=(0, 1)))
     return made
@@ -118,31 +118,53 @@ def _claims(verdicts: list[Verdict]) -> list[Any]:
     blocks: list[Any] = [
         Heading("The paper's claims"),
         Paragraph(
-            "Each claim is taken apart into statements that hold or do not. Reproduced: all hold. Partly: at least "
-            "half. Not reproduced: fewer. The margin is the factor by which the weakest statement holds (above 1) or "
-            "fails (below 1)."
+            "Each claim is taken apart into statements that hold or do not, judged along the whole curve where it is "
+            "about a curve. Reproduced: all hold. Partly: at least half. Not reproduced: fewer. The margin is the "
+            "factor by which the weakest statement holds (above 1) or fails (below 1)."
         ),
         Table(
-            ["claim", "what the paper says", "verdict", "holds", "margin", "what was found"],
+            ["claim", "section", "what the paper says", "verdict", "holds", "margin", "rests on", "otherwise"],
             [
                 [
                     verdict.claim,
+                    verdict.section,
                     verdict.says,
                     verdict.verdict,
-                    f"{sum(part.holds for part in verdict.parts)} of {len(verdict.parts)}",
+                    verdict.held,
                     _margin(verdict.margin),
-                    verdict.finding,
+                    ", ".join(verdict.rests_on),
+                    "; ".join(f"{called}: {v.verdict} ({v.held})" for called, v in verdict.alternatives.items()),
                 ]
                 for verdict in verdicts
             ],
-            words=(0, 1, 2, 5),
+            words=(0, 1, 2, 3, 6, 7),
         ),
+        Paragraph(
+            "What a verdict rests on are choices of ours, where the paper says nothing or two things; in the last "
+            "column the same claim is judged with another choice, where that was run (trsvr paper run --alternative):"
+        ),
+        Table(["choice", "what was chosen"], [[name, text] for name, text in CHOICES.items()], words=(0, 1)),
     ]
     for verdict in verdicts:
         if verdict.parts:
             items = [f"{'holds' if part.holds else 'fails'}: {part.text}" for part in verdict.parts]
+            items += [verdict.finding] if verdict.finding else []
             blocks.append(Bullets(items, summary=f"{verdict.claim}, {verdict.verdict}: the numbers"))
     return blocks
+
+
+def _findings(results: Results) -> list[Any]:
+    blocks: list[Any] = [Heading("What we found besides"), Paragraph("None of this judges the paper.")]
+    return blocks + [Bullets(list(finding.numbers), summary=finding.text) for finding in findings.find(results)]
+
+
+def _map() -> list[Any]:
+    rows = [[place.paper, place.shows, f"`{place.file}`", place.panel, f"`{place.command}`"] for place in places()]
+    return [
+        Heading("The paper's figures and tables"),
+        Paragraph("Where each is found among ours; passes are drawn twice, with and without Hessian products."),
+        Table(["in the paper", "what it shows", "our file", "where in it", "command"], rows, words=(0, 1, 2, 3, 4)),
+    ]
 
 
 def _margin(factor: float) -> str:
@@ -318,6 +340,22 @@ def _step_sizes(study: StudyResults) -> list[Any]:
         ),
         Table(head, rows, words=(0, 1, 5)),
         Figure(study.name, "Final gap against α"),
+    ]
+
+
+def _complexity(study: StudyResults) -> list[Any]:
+    rows = []
+    for label in ("TRSVR-EstH", "SVRG"):
+        for size, costs in sorted(sample_costs(study.subjects, label).items()):
+            rows.append([label, str(size), *(f"{found:.3g}" for found in costs)])
+    head = ["method", "N", *(f"ε = {epsilon:.0e}" for epsilon in EPSILONS)]
+    return [
+        Heading(f"The theorem: {study.study['title'].lower()}"),
+        Paragraph(
+            f"{study.study['about']} Component gradients, products not counted, until ‖∇f‖² is ε times its first value."
+        ),
+        Table(head, rows),
+        Figure(study.name, "Component gradients against N"),
     ]
 
 

@@ -30,14 +30,15 @@ def drawable(heights: Vector, floor: float) -> Vector:
     return np.clip(np.nan_to_num(heights, nan=HIGHEST, posinf=HIGHEST), floor, HIGHEST)
 
 
-def band(xs: Sequence[Vector], ys: Sequence[Vector], floor: float, points: int = 400) -> Band:
+def band(
+    xs: Sequence[Vector], ys: Sequence[Vector], floor: float, points: int = 400, until: float | None = None
+) -> Band:
     """Median and band of several runs, between their rows on a logarithmic scale.
 
-    It goes as far as half of the runs still go; a run that has ended keeps its last height, and one that diverges is
-    drawn up to `TALLEST` times the first height and no further.
+    It goes as far as half of the runs still go, or ``until`` there; a run that has ended keeps its last height, and one
+    that diverges is drawn up to `TALLEST` times the first height and no further.
     """
-    ends = sorted(float(x[-1]) for x in xs)
-    places = np.linspace(0.0, ends[len(ends) // 2], points)
+    places = np.linspace(0.0, upper_median(float(x[-1]) for x in xs) if until is None else until, points)
     top = TALLEST * max(float(drawable(y[:1], floor)[0]) for y in ys)
     heights = [np.interp(places, x, np.log10(np.minimum(drawable(y, floor), top))) for x, y in zip(xs, ys, strict=True)]
     low, middle, high = 10.0 ** np.quantile(heights, BAND, axis=0)
@@ -50,11 +51,23 @@ def height_at(xs: Sequence[Vector], ys: Sequence[Vector], place: float, floor: f
     return float(10.0 ** np.median(heights))
 
 
+def median_curve(xs: Sequence[Vector], ys: Sequence[Vector], places: Vector, floor: float) -> Vector:
+    """Median of log10 of the heights at the places."""
+    heights = [np.interp(places, x, np.log10(drawable(y, floor))) for x, y in zip(xs, ys, strict=True)]
+    return np.asarray(np.median(heights, axis=0))
+
+
+def spread(xs: Sequence[Vector], ys: Sequence[Vector], floor: float) -> float:
+    """Mean width of the band, in decades, as far as half of the runs go: how much a run depends on its seed."""
+    places = np.linspace(0.0, upper_median(float(x[-1]) for x in xs), 400)
+    heights = [np.interp(places, x, np.log10(drawable(y, floor))) for x, y in zip(xs, ys, strict=True)]
+    low, _, high = np.quantile(heights, BAND, axis=0)
+    return float(np.mean(high - low))
+
+
 def mean_decades(xs: Sequence[Vector], ys: Sequence[Vector], until: float, floor: float) -> float:
     """Mean of log10 of the median curve from 0 to ``until``: how high it lies on the whole. Lower is faster."""
-    places = np.linspace(0.0, until, 400)
-    heights = [np.interp(places, x, np.log10(drawable(y, floor))) for x, y in zip(xs, ys, strict=True)]
-    return float(np.median(heights, axis=0).mean())
+    return float(median_curve(xs, ys, np.linspace(0.0, until, 400), floor).mean())
 
 
 def cost_of(x: Vector, y: Vector, target: float) -> float:

@@ -16,6 +16,8 @@ import numpy as np
 
 from trsvr._files import written_beside
 from trsvr.experiments import curves, profiles
+from trsvr.experiments.claims import EPSILONS, sample_costs
+from trsvr.experiments.paper_figures import six_panel_name
 from trsvr.experiments.results import AXES, HEIGHTS, Line, Results, StudyResults, SubjectResults
 
 #: Okabe & Ito's colours, and a grey; yellow is left out, it is too pale for lines.
@@ -24,6 +26,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (8, 2, 2, 2), (2, 2), (9, 2, 2, 2, 2, 2))
 PROFILE_TARGETS = (1e-3, 1e-6)
 _POINTS = 200
+#: Endings after which nothing would change any more.
+_AT_REST = ("rounding_floor", "converged")
 
 Style = tuple[str, tuple[int, ...]]
 
@@ -108,8 +112,15 @@ def figures_of(results: Results) -> Iterator[tuple[str, Callable[[], Any]]]:
         if study.name.startswith("step-size"):
             yield study.name, partial(step_size_figure, study)
             continue
+        if study.name.startswith("complexity"):
+            yield study.name, partial(complexity_figure, study)
+            continue
         if study.name.startswith("defaults"):
             yield f"{study.name}-profiles", partial(profile_figure, study)
+        if study.name == "ablation":
+            for height in HEIGHTS:
+                for axis in ("epoch", "passes"):
+                    yield six_panel_name(height, axis), partial(six_panel_figure, study, height, axis)
         for subject in study.subjects:
             if any(line.runs for line in subject.lines):
                 yield f"{study.name}-{subject.data}", partial(study_figure, study, subject)
@@ -142,13 +153,38 @@ def study_figure(study: StudyResults, subject: SubjectResults) -> Any:
     )
     for row, height in zip(grid, HEIGHTS, strict=True):
         for axis, column in zip(row, columns, strict=True):
-            for line, chosen in zip(lines, styles(lines), strict=True):
-                found = curves.band(line.xs(column), line.ys(height), line.floor(height), _POINTS)
-                draw_band(axis, found, chosen, line.shown)
+            _draw_lines(axis, lines, height, column)
             finish_axis(axis, AXES[column])
         row[0].set_ylabel(HEIGHTS[height])
     legend_below(figure, grid[0][0])
     figure.suptitle(f"{study.study['title']}: {subject.title}; {_told(study, subject)}", fontsize=12)
+    return figure
+
+
+def _draw_lines(axis: Any, lines: Sequence[Line], height: str, column: str) -> None:
+    """All lines of a panel; one whose runs ended at the rounding floor is continued with its last value."""
+    right = max((line.end(column) for line in lines), default=0.0)
+    for line, chosen in zip(lines, styles(lines), strict=True):
+        until = right if all(run.status in _AT_REST for run in line.runs) else None
+        found = curves.band(line.xs(column), line.ys(height), line.floor(height), _POINTS, until)
+        draw_band(axis, found, chosen, line.shown)
+
+
+def six_panel_figure(study: StudyResults, height: str, column: str) -> Any:
+    """Study 5 as the paper draws it: one panel for each data set, the three methods with the paper's values."""
+    import matplotlib.pyplot as plt
+
+    rows = -(-len(study.subjects) // 3)
+    figure, grid = plt.subplots(rows, 3, figsize=(13.5, 3.9 * rows), layout="constrained", squeeze=False)
+    for axis in grid.flat[len(study.subjects) :]:
+        axis.set_visible(False)
+    for axis, subject in zip(grid.flat, study.subjects, strict=False):
+        _draw_lines(axis, subject.with_roles("paper"), height, column)
+        finish_axis(axis, AXES[column])
+        axis.set_title(subject.title, fontsize=10)
+    for row in grid:
+        row[0].set_ylabel(HEIGHTS[height])
+    legend_below(figure, grid[0][0])
     return figure
 
 
@@ -186,6 +222,30 @@ def step_size_figure(study: StudyResults) -> Any:
     axes[0][0].set_ylabel(f"gap after {study.study['epochs']} epochs (diverged: top)")
     legend_below(figure, axes[0][0])
     figure.suptitle(f"{study.study['title']}{' (quick run)' if study.quick else ''}", fontsize=12)
+    return figure
+
+
+def complexity_figure(study: StudyResults) -> Any:
+    """Component gradients against N, beside the theorem's power."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6.4, 4.8), layout="constrained")
+    for place, label in enumerate(("TRSVR-EstH", "SVRG")):
+        costs = sample_costs(study.subjects, label)
+        sizes = sorted(costs)
+        for k, epsilon in enumerate(EPSILONS):
+            heights = [costs[size][k] for size in sizes]
+            told = f"{label}, ε = {epsilon:g}·‖∇f(x₀)‖²"
+            axis.plot(sizes, heights, marker="o", label=told, **pen((COLOURS[place], DASHES[k])))
+        if place == 0 and sizes:
+            line = [costs[sizes[0]][0] / 2 * (size / sizes[0]) ** (2 / 3) for size in sizes]
+            axis.plot(sizes, line, color="0.5", linewidth=0.9, label="N^{2/3}")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("N")
+    axis.set_ylabel("component gradients, products not counted")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
     return figure
 
 

@@ -6,9 +6,11 @@ The page is one file: style, script and all curves are inside, and it asks the n
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import json
 import re
+import textwrap
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ def write(folder: Path) -> list[Path]:
 
 #: In a document that takes the tables in, everything below this line is replaced.
 MARK = "<!-- below this line: trsvr paper report --into -->"
+_WIDTH = 118
 
 
 def write_into(folder: Path, document_path: Path) -> None:
@@ -51,7 +54,12 @@ def write_into(folder: Path, document_path: Path) -> None:
         raise ValueError(f"--into {document_path}: it has no line {MARK!r}")
     tables = markdown(document(read(folder)), figures_too=False)
     with written_beside(document_path) as beside:
-        beside.write_text(f"{text.split(MARK)[0]}{MARK}\n\n{tables}", encoding="utf-8")
+        beside.write_text(f"{text.split(MARK)[0]}{MARK}\n{checksum(tables)}\n\n{tables}", encoding="utf-8")
+
+
+def checksum(tables: str) -> str:
+    """The line below the `MARK`, by which a test sees that nobody has written a number by hand."""
+    return f"<!-- sha256 of what follows: {hashlib.sha256(tables.encode()).hexdigest()} -->"
 
 
 def markdown(made: Document, *, figures_too: bool = True) -> str:
@@ -63,10 +71,10 @@ def markdown(made: Document, *, figures_too: bool = True) -> str:
         if isinstance(block, Heading):
             parts.append(f"{'#' * block.level} {block.text}")
         elif isinstance(block, Paragraph):
-            parts.append(f"**{block.text}**" if block.notice else block.text)
+            parts.append(_filled(f"**{block.text}**" if block.notice else block.text))
         elif isinstance(block, Bullets):
-            lines = "\n".join(f"- {item}" for item in block.items)
-            parts.append(f"{block.summary}:\n\n{lines}" if block.summary else lines)
+            lines = "\n".join(_filled(item, "- ") for item in block.items)
+            parts.append(f"{_filled(block.summary.rstrip('.') + ':')}\n\n{lines}" if block.summary else lines)
         elif isinstance(block, Table):
             parts.append(_markdown_table(block))
         elif block.interactive:
@@ -74,6 +82,14 @@ def markdown(made: Document, *, figures_too: bool = True) -> str:
         else:
             parts.append(f"![{block.caption}](figures/{block.name}.png)")
     return "\n\n".join(parts) + "\n"
+
+
+def _filled(text: str, mark: str = "") -> str:
+    """Short lines; none of them begins with a sign that Markdown would take for a list."""
+    kept = text.replace(" + ", " +\u00a0").replace(" - ", " -\u00a0")
+    return textwrap.fill(
+        mark + kept, _WIDTH, subsequent_indent=" " * len(mark), break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _markdown_table(table: Table) -> str:
@@ -163,7 +179,7 @@ def _html_table(table: Table) -> str:
 def _image(figure: Figure, drawn: Path) -> str:
     """Figures of the studies are the curves above; only those that are no curves are put in."""
     path = drawn / f"{figure.name}.svg"
-    no_curves = figure.name.endswith("-profiles") or figure.name.startswith("step-size") or figure.name == "adaptive"
+    no_curves = figure.name.endswith("-profiles") or figure.name.startswith(("step-size", "complexity", "adaptive"))
     if not no_curves or not path.exists():
         return ""
     data = base64.b64encode(path.read_bytes()).decode()
@@ -180,7 +196,11 @@ def curve_data(results: Results) -> dict[str, Any]:
     return {
         "axes": AXES,
         "heights": HEIGHTS,
-        "studies": [_study_data(study) for study in results.studies.values() if not study.name.startswith("step-size")],
+        "studies": [
+            _study_data(study)
+            for study in results.studies.values()
+            if not study.name.startswith(("step-size", "complexity"))
+        ],
     }
 
 

@@ -112,6 +112,10 @@ class Line:
         """Mean log10 height of the median curve."""
         return curves.mean_decades(self.xs(axis), self.ys(height), until, self.floor(height))
 
+    def spread(self, height: str, axis: str) -> float:
+        """Mean width of the 20–80 % band over the seeds, in decades."""
+        return curves.spread(self.xs(axis), self.ys(height), self.floor(height))
+
     def cost(self, axis: str, target: float, *, relative: bool = False) -> float:
         """Median cost of a gap, or of a part of the first one; infinite where most runs never came there."""
         pairs = zip(self.xs(axis), self.ys("gap"), strict=True)
@@ -221,6 +225,12 @@ class Results:
     def study(self, name: str) -> StudyResults | None:
         """A study, if it was run."""
         return self.studies.get(name)
+
+    def variant(self, suffix: str) -> Results:
+        """The studies that were run with another choice, under the names of those that they vary."""
+        end = f"-{suffix}"
+        studies = {name.removesuffix(end): study for name, study in self.studies.items() if name.endswith(end)}
+        return Results(studies, self.machine, self.sessions)
 
     def subjects(self) -> Iterator[tuple[StudyResults, SubjectResults]]:
         """All problems of all studies."""

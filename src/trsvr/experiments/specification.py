@@ -32,6 +32,15 @@ DATA_SETS = (*ENTRIES, *(name for name in GENERATORS if name not in ENTRIES))
 #: γ = NONCONVEX · λ · d makes the double well truly nonconvex.
 NONCONVEX = 10.0
 
+#: Alternatives to choices of ours that a study can be run with, and how they are called.
+ALTERNATIVES = {
+    "zero": "start at zero",
+    "minmax": "columns scaled to [0, 1]",
+    "lmax": "L_max = 50.1",
+}
+#: The synthetic set with L_max, and not L, at the paper's 50.1.
+_LMAX_LIPSCHITZ = 1.92293
+
 Settings = dict[str, Any]
 
 
@@ -141,6 +150,23 @@ class Study:
             objective=replace(self.objective, gamma_over_l2_d=NONCONVEX),
         )
 
+    def alternative(self, name: str) -> Study:
+        """The same with another choice where the paper leaves one open; only the problems that it changes."""
+        _check.one_of("alternative", name, ALTERNATIVES)
+        changed: dict[str, Any]
+        if name == "zero":
+            changed = {"start": "zero"} if self.start != "zero" else {"problems": ()}
+        elif name == "minmax":
+            standardised = [
+                p for p in self.problems if p.data in ENTRIES and ENTRIES[p.data].preprocess == "standardize"
+            ]
+            changed = {"problems": tuple(replace(problem, preprocess="minmax") for problem in standardised)}
+        else:
+            generated = [p for p in self.problems if p.data == "synthetic" and not p.parameters]
+            scaled = {"lipschitz": _LMAX_LIPSCHITZ}
+            changed = {"problems": tuple(replace(problem, parameters=scaled) for problem in generated)}
+        return replace(self, name=f"{self.name}-{name}", title=f"{self.title}, {ALTERNATIVES[name]}", **changed)
+
     def only(self, wanted: Iterable[str]) -> Study:
         """Restricted to data sets and methods of these names (of any of a kind, where none of that kind is named)."""
         names = set(wanted)
@@ -170,7 +196,9 @@ def names() -> list[str]:
 def rank(name: str) -> tuple[int, str]:
     """Order of studies: the paper's in its order, then those beyond it; a variant follows its study."""
     order = ("convex", "double-well", "sgd-adam", "sensitivity", "ablation")
-    base = name.removesuffix("-nonconvex")
+    base = name
+    for variant in ("nonconvex", *ALTERNATIVES):
+        base = base.removesuffix(f"-{variant}")
     return (order.index(base) if base in order else len(order), name)
 
 

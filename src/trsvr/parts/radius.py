@@ -27,7 +27,7 @@ class GradientRadius(NamedTuple):
 
 @record
 class TRishRadius(NamedTuple):
-    """Three cases of Δ (Curtis, Scheinberg & Shi 2019).
+    """Three cases of Δ (Curtis, Scheinberg & Shi 2019; with curvature Curtis & Shi 2022).
 
     γ₁α‖ḡ‖ for ‖ḡ‖ < 1/γ₁, then α up to ‖ḡ‖ = 1/γ₂, then γ₂α‖ḡ‖: a step of constant length in between, continuous in
     ‖ḡ‖.

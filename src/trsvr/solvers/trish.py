@@ -1,4 +1,8 @@
-"""TRish: a trust region on plain batch gradients with a three-case radius (Curtis, Scheinberg & Shi 2019).
+"""TRish: a trust region on plain batch gradients with a three-case radius.
+
+Curtis & Shi 2022, "A fully stochastic second-order trust region method" (Optimization Methods and Software): the method
+that the TRSVR paper compares with. It adds curvature to the first-order method of Curtis, Scheinberg & Shi 2019 ("A
+stochastic trust region algorithm based on careful step normalization"), from which the radius comes.
 
 At each step, with a batch I of b rows:
 

@@ -9,17 +9,23 @@ curvature, M = L + 2κ, and z > 0 is the free weight of Young's inequality in th
     decreases      Λ_s = α/4 − λ_{s+1}(1 + 1/(αz)) α²
     conclusion     mean of E‖g_{k,s}‖² over K + 1 epochs of S steps  ≤  (f(x₀) − f_inf) / ((K+1) S min_s Λ_s)
 
-and all of it is used here as it stands. Its last part, which puts closed forms in place of Λ, is not consistent with
-itself in print. What is used instead ("proof"), and what is printed ("printed"):
+and all of it is used here. Its last part, which puts closed forms in place of Λ, is not consistent with itself in
+print. What is used instead ("proof"), and what is printed ("printed"):
 
 - *S*. The proof needs (1 + ρ)^S ≤ e, that is S ≤ 1/ρ, with ρ itself for b = μ₁N^γ: ⌊1/ρ⌋. The printed
   ⌊N^{3γ/2} / (μ₀(b + μ₀L²b/(2M)))⌋ comes from the bound ρ ≤ μ₀N^{−3γ/2}(b + L²b/(2M²)) with one M lost and μ₀ in its
   place (L²/M is not even a pure number); and that bound of ρ is derived for b = N^γ, that is μ₁ = 1.
 - *v₀*. The printed ¼ − μ₀L²(e−1)(μ₀b + 1)/(16M²) forces μ₀ = O(b^{−1/2}), which would spoil the rate N^{2/3}. The line
   before it in the proof has μ₀bN^{−3γ/2} in place of μ₀b; with it v₀ > 0 for all μ₀ ≤ 1 when κ = L.
-- *The bound* carries 2(L + κ_H) where the proof has 2(L + 2κ_H).
+- *The bound* carries 2(L + κ_H) where the proof has 2(L + 2κ_H). `Settings.bound` has both forms.
+- *ρ*. Its third term is printed as μ₀L²/(4(L + κ_H)²N^{γ/2}); with z = 2M/N^{γ/2} the term (α/z)L²/b has M² there. The
+  line that bounds ρ has M again.
+- *The step of Φ*. In the second line of E[Φ_{s+1} − Φ_s] the factor λ_{s+1} before (1 + ρ)‖x_s − x̃‖² is missing; only
+  with it the terms in ‖x_s − x̃‖² cancel by the recursion of λ_s.
+- *ε*. The introduction states O(ε⁻²) iterations and O(N + N^{2/3}ε⁻²) samples, section 4 O(1/ε) and
+  O(N + N^{2/3}ε⁻¹). For the paper's definition, E‖g‖² ≤ ε, it is ε⁻¹ (`complexity`); ε⁻² is for E‖g‖ ≤ ε.
 
-`Settings` gives both forms of v₀; numerical statements use Λ_min, which needs neither.
+Numerical statements use Λ_min, which needs none of the closed forms.
 """
 
 from __future__ import annotations
@@ -177,6 +183,32 @@ class Settings:
     def _v0(self, extra: float) -> float:
         M = self.smoothness + 2.0 * self.hessian_bound
         return 0.25 - self.mu0 * self.smoothness**2 * (math.e - 1.0) * (extra + 1.0) / (16.0 * M**2)
+
+    def bound(self, gap: float, epochs: int, form: str = "proof") -> float:
+        """The theorem's closed-form bound on the mean of E‖∇f‖² over a run: 2M·gap / ((K+1) S μ₀ μ₁ v₀).
+
+        It is never below `gradient_bound` with Λ_min, of which it is a simpler majorant.
+
+        Parameters
+        ----------
+        gap : float
+            f(x₀) − f_inf.
+        epochs : int
+            K + 1.
+        form : {"proof", "printed"}
+            M = L + 2κ_H with v₀ of the proof, or L + κ_H with v₀ as the theorem prints them.
+
+        Returns
+        -------
+        float
+            Infinite where v₀ is not positive: no guarantee.
+        """
+        gap, epochs = _check.positive("gap", gap, zero=True), _check.whole("epochs", epochs)
+        printed = _check.one_of("form", form, ("proof", "printed")) == "printed"
+        v0 = self.v0_printed if printed else self.v0
+        scale = 2.0 * (self.smoothness + (1.0 if printed else 2.0) * self.hessian_bound)
+        steps = epochs * self.inner_steps
+        return scale * gap / (steps * self.mu0 * self.mu1 * v0) if v0 > 0.0 else math.inf
 
     def solver(self, hessian: str = "estimated") -> Any:
         """A `TRSVR` with these numbers; ``hessian`` is the curvature whose bound they were made from."""
