@@ -110,6 +110,7 @@ def inner_step(report: Callable[[str], None]) -> None:
     problem = logistic(X, y)
     # alpha below 1/λmax: every step ends at the first conjugate-gradient iteration, on the boundary.
     solver = trsvr.TRSVR(alpha=0.05, batch_size=batch, inner_steps=steps, hessian="estimated")
+    solver = solver.resolve(problem, np.zeros(COLUMNS), trsvr.theory.recommended_step)
     state = solver.init(problem, np.zeros(COLUMNS))
     state.gradient = problem.value_and_gradient(state.x)[1]
     source = RowSource(0, ROWS)
@@ -215,6 +216,7 @@ def sparse(report: Callable[[str], None]) -> None:
 
     batch, steps = 100, 100
     solver = trsvr.TRSVR(alpha=0.05, batch_size=batch, inner_steps=steps, hessian="estimated")
+    solver = solver.resolve(problem, np.zeros(columns), trsvr.theory.recommended_step)
     state = solver.init(problem, np.zeros(columns))
     state.gradient = problem.value_and_gradient(state.x)[1]
     indices = rng.integers(rows, size=batch * steps)

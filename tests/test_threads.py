@@ -184,7 +184,8 @@ rng = np.random.default_rng(0)
 penalty = trsvr.problems.L2(1e-2) + trsvr.problems.DoubleWell(0.3, 0.5)
 BUILD
 problem.warm_up()
-solver.init(problem, np.zeros(problem.n_parameters))
+start = np.zeros(problem.n_parameters)
+solver.resolve(problem, start, trsvr.theory.recommended_step).init(problem, start)
 while sys.stdin.readline() == "again\\n":
     print("started", flush=True)
     result = trsvr.minimize(problem, solver, max_epochs=None, max_seconds=60, tol=None)
