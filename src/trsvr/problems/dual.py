@@ -66,6 +66,8 @@ def why_no_dual(problem: Problem) -> str:
     if not isinstance(kernels, MarginKernels) or problem.is_elsewhere:
         kind = f"{problem.n_outputs} outputs" if problem.n_outputs > 1 else type(problem).__name__
         return f"a linear model with one output and its rows in memory, got {kind}; TRSVR() takes any"
+    if not problem.largest_squared_row:
+        return "rows that have been looked at and are not all zero; TRSVR() takes any"
     if not has_dual(kernels.loss):
         return f"a loss with the formulas conjugate and dual_step, got {kernels.loss!r}; SAGA() and TRSVR() take any"
     if not isinstance(kernels.regularizer, L2) or not kernels.regularizer.strength > 0.0:

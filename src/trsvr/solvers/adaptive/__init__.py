@@ -21,6 +21,8 @@ One outer iteration at the reference point x̃, with f and the full gradient g̃
 With P from all rows, α ≥ 1 and no inner steps this is Newton's method; it gets there by itself where nothing less
 works.
 
+On sparse rows with an L2 penalty a run begins with coordinate ascent in the dual: `dual`.
+
 `iteration` has it as code, `measuring` P and H, `judgement` what a step teaches, `endings` when to stop; `state` is
 what is carried from one iteration to the next, `rules` every tuned number, `method` the solver.
 """
