@@ -132,7 +132,7 @@ def test_metadata_routing():
         seen.append(sample_weight is not None)
         return np.average(true == predicted, weights=sample_weight)
 
-    with pytest.raises(ValueError, match="metadata routing"):
+    with pytest.raises(ValueError, match="only supported if enable_metadata_routing=True"):
         TRSVRClassifierCV([1.0], cv=GroupKFold(2)).fit(X, y, groups=groups)
     with sklearn.config_context(enable_metadata_routing=True):
         scorer = make_scorer(weighted_accuracy).set_score_request(sample_weight=True)
