@@ -300,6 +300,6 @@ def test_alternatives_are_judged_beside():
 def test_our_findings_stand_apart():
     results = _convex(0.5, 0.2)
     found = findings.find(results)
-    assert "f differs by 0e+00" in found[0].numbers[0]
-    assert "100.0000% of the steps end on the boundary" in found[1].numbers[0]
+    assert found[0].rows == (("convex", "synthetic", "0e+00"),)
+    assert found[1].rows == (("convex", "synthetic", "0.2", "100.00%", "1", "0e+00"),)
     assert findings.find(_results()) == []

@@ -105,10 +105,18 @@ def test_every_study_offers_what_was_promised(name):
     for d in (8, 47236):
         assert not variant.objective.is_convex(d)
         assert variant.objective.strength(d) == pytest.approx(10 * 1e-4 * d)
-        assert study.objective.is_convex(d)
+        assert study.objective.is_convex(d) == (name != "nonconvex")
     quick = study.quickly()
     assert quick.seeds <= 2
     assert (quick.epochs or quick.passes) < (study.epochs or study.passes)
+
+
+def test_the_nonconvex_study_is_study_5_with_another_gamma():
+    study, ablation = specification.find("nonconvex"), specification.find("ablation")
+    assert (study.epochs, study.seeds, study.start) == (ablation.epochs, ablation.seeds, ablation.start)
+    assert (study.objective.gamma_over_l2_d, study.objective.a) == (10.0, ablation.objective.a)
+    wanted = {p.data: [m.settings for m in p.methods] for p in ablation.problems if p.data != "rcv1"}
+    assert {p.data: [m.settings for m in p.methods] for p in study.problems} == wanted
 
 
 def test_convexity_is_decided_as_the_second_derivative_says():

@@ -230,7 +230,7 @@ def chosen(
     if quick:
         studies = [study.quickly() for study in studies]
     if nonconvex:
-        studies = [study.nonconvex() for study in studies]
+        studies = [study.nonconvex() for study in studies if study.objective.gamma_over_l2_d is None]
     if alternative is not None:
         _check.one_of("--alternative", alternative, specification.ALTERNATIVES)
         studies = [study.alternative(alternative) for study in studies if study.paper]

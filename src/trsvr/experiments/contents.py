@@ -155,7 +155,11 @@ def _claims(verdicts: list[Verdict]) -> list[Any]:
 
 def _findings(results: Results) -> list[Any]:
     blocks: list[Any] = [Heading("What we found besides"), Paragraph("None of this judges the paper.")]
-    return blocks + [Bullets(list(finding.numbers), summary=finding.text) for finding in findings.find(results)]
+    for finding in findings.find(results):
+        names = ("study", "data", "method", "the paper's")
+        words = tuple(place for place, name in enumerate(finding.head) if name in names)
+        blocks += [Paragraph(finding.text), Table(list(finding.head), [list(row) for row in finding.rows], words)]
+    return blocks
 
 
 def _map() -> list[Any]:

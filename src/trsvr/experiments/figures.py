@@ -236,7 +236,9 @@ def complexity_figure(study: StudyResults) -> Any:
         for k, epsilon in enumerate(EPSILONS):
             heights = [costs[size][k] for size in sizes]
             told = f"{label}, ε = {epsilon:g}·‖∇f(x₀)‖²"
-            axis.plot(sizes, heights, marker="o", label=told, **pen((COLOURS[place], DASHES[k])))
+            axis.plot(
+                sizes, heights, marker="o", markersize=8 - 4 * place, label=told, **pen((COLOURS[place], DASHES[k]))
+            )
         if place == 0 and sizes:
             line = [costs[sizes[0]][0] / 2 * (size / sizes[0]) ** (2 / 3) for size in sizes]
             axis.plot(sizes, line, color="0.5", linewidth=0.9, label="N^{2/3}")
