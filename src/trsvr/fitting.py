@@ -65,6 +65,13 @@ class LeastSquaresResult(Mapping[str, Any]):
     success: bool
     result: Result
 
+    def __repr__(self) -> str:
+        return (
+            f"LeastSquaresResult({self.message}\n"
+            f"  cost {self.cost:.12g}, optimality {self.optimality:.3g}, {self.nfev} evaluations of the residuals, "
+            f"{self.njev} of the Jacobian\n  x {np.array2string(self.x, threshold=20, prefix='  x ')})"
+        )
+
     def __getitem__(self, name: str) -> Any:
         if name not in self.__dataclass_fields__:
             raise KeyError(name)
