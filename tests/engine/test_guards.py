@@ -111,7 +111,8 @@ def test_a_problem_of_the_users_own_class():
 def test_a_gradient_of_zero_ends_the_run(solver):
     flat = FunctionProblem(60, 4, lambda x, i: np.zeros(4), lambda x, i: 1.0, lambda x, i, v: np.zeros(4))
     result = trsvr.minimize(flat, solver, max_epochs=3)
-    assert (result.status, result.epochs) == (Status.CONVERGED, 0)
+    assert result.status is Status.CONVERGED
+    assert result.epochs <= 1  # a method that leaves saddle points asks the Hessian first
     result = trsvr.minimize(flat, solver, max_epochs=3, tol=None)  # no wish to stop: nothing happens, three times
     assert result.status in (Status.EPOCH_LIMIT, Status.ROUNDING_FLOOR)
     assert (result.x == 0).all()

@@ -145,7 +145,7 @@ def test_an_escape_goes_downhill_and_is_given_up_when_it_is_short():
 def state_of_two():
     problem = FunctionProblem(4, 2, lambda x, i: x, lambda x, i: 0.5 * float(x @ x))
     views = PlainView(problem), PlainView(problem)
-    return AdaptiveState("identity", *views, Radius(1.0, 0.1), NormState(4.0), Caution(1e-3), 4.0, False, 2)
+    return AdaptiveState("identity", *views, Radius(1.0, 0.1), NormState(4.0), Caution(1e-3), 4.0, False)
 
 
 def test_a_snapshot_is_flat_and_comes_back_whole():

@@ -79,13 +79,13 @@ def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
     request = _request(it, measured, gradient, size)
     if measured.product is not None:
         taken = conjugate_gradients(measured.product, request)
-    elif own.plain and own.norm.pairs.directions is not None and own.norm.free < own.free_steps(it.rules):
+    elif own.plain and own.norm.pairs.directions is not None and own.norm.free < it.free_steps:
         taken = quasi_newton_step(request)
         own.norm.free += 1
     else:
         taken = own.here.step(request)
         own.norm.free = 0
-        own.norm.pairs.remember(taken.pairs, it.rules.plain_pairs if own.free_steps(it.rules) else it.rules.pairs)
+        own.norm.pairs.remember(taken.pairs, it.rules.plain_pairs if it.free_steps else it.rules.pairs)
         report.hessian_products += taken.found.products
         report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
         own.norm.products += taken.found.products

@@ -25,7 +25,7 @@ def judge(it: Iteration) -> Progress:
         return judge_ascent(it)
     finite = all_finite(state.gradient) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
-    if own.free_steps(it.rules) and finite:  # the step has shown a curvature, whether it is kept or not
+    if it.free_steps and finite:  # the step has shown a curvature, whether it is kept or not
         own.norm.pairs.remember([(state.x - outcome.x, state.gradient - outcome.gradient)], it.rules.plain_pairs)
     reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
     if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
@@ -34,7 +34,7 @@ def judge(it: Iteration) -> Progress:
     step = float(np.abs(state.x - outcome.x).max())
     at_floor = finite and own.escape.direction is None and outcome.gained_nothing(state.value)
     at_floor = at_floor or step <= _EPSILON * float(np.abs(outcome.x).max(initial=0.0))
-    if at_floor and own.free_steps(it.rules) and not outcome.taken.products:
+    if at_floor and it.free_steps and not outcome.taken.products:
         at_floor, own.norm.free = False, it.rules.free_steps  # the Hessian itself has not been asked
         own.norm.pairs.forget()
     state.x[:] = outcome.x

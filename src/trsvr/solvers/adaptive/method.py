@@ -102,7 +102,6 @@ class AdaptiveTRSVR(Solver):
             Caution(rules.first_caution),
             float(self._choices.batch_size or first),
             bends_down,
-            x.size,
             DualPhase(ascends, rules.dual_epochs),
             here.ascent() if ascends else None,
         )

@@ -120,7 +120,6 @@ class AdaptiveState:
     caution: Caution
     batch_size: float
     nonconvex: bool
-    unknowns: int
     dual: DualPhase = field(default_factory=DualPhase)
     ascent: DualAscent | None = None
     begun: bool = False  # whether an outer iteration has been made
@@ -136,10 +135,6 @@ class AdaptiveState:
     def plain(self) -> bool:
         """Whether nothing is known of the problem but gradients and products."""
         return self.here.prices().diagonal == math.inf
-
-    def free_steps(self, rules: Rules) -> int:
-        """How many steps without products may be made one after the other."""
-        return rules.free_steps if self.plain and self.unknowns > rules.few_unknowns else 0
 
     @property
     def graded(self) -> bool:
@@ -193,3 +188,8 @@ class Iteration(NamedTuple):
     rules: Rules
     chosen: Choices
     report: EpochReport
+
+    @property
+    def free_steps(self) -> int:
+        """How many steps without products may be made one after the other."""
+        return self.rules.free_steps if self.own.plain and self.problem.n_parameters > self.rules.few_unknowns else 0
