@@ -126,7 +126,9 @@ def test_solve_reaches_a_scheduler(client, tmp_path, capsys):
     address = client.scheduler.address
     assert main(["solve", str(tmp_path / "data"), "--scheduler", address, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["value"] == pytest.approx(trsvr.minimize(trsvr.problems.LinearModel(X, y)).value, rel=1e-11)
+    assert found["value"] == pytest.approx(
+        trsvr.minimize(trsvr.problems.LinearModel(X, y, intercept=True)).value, rel=1e-11
+    )
 
 
 @pytest.mark.parametrize(
