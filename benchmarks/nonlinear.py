@@ -6,7 +6,7 @@ Every method sees the same functions. A pass is one sweep over all rows: residua
 gradient, or a product count one each. `passes` is when the target is first met: NIST, the certified sum of squares to
 1e-6; elsewhere the best value that any method has found to 1e-10 of itself, or of the starting value where the minimum
 is zero. Seconds are of the processor, to the end of the run: use one thread (OPENBLAS_NUM_THREADS=1) and a quiet
-machine.
+machine. A run ends after 3000 passes or a minute.
 """
 
 import argparse
@@ -27,6 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "nonlinear")
 from certified import MODELS, regression
 
 MOST_PASSES = 3000
+MOST_SECONDS = 60.0
 
 
 class Enough(Exception):
@@ -45,6 +46,7 @@ class Task:
     smooth: object = None  # x -> f, gradient
     product: object = None  # x, v -> Hessian times v
     target: float | None = None
+    begun: float = field(default_factory=time.process_time)
     passes: int = 0
     curve: list = field(default_factory=list)  # (passes, f)
 
@@ -61,7 +63,7 @@ class Task:
         self.passes += 1
         if value is not None and np.isfinite(value):
             self.curve.append((self.passes, float(value)))
-        if self.passes > MOST_PASSES:
+        if self.passes > MOST_PASSES or time.process_time() - self.begun > MOST_SECONDS:
             raise Enough
 
     def r(self, x):

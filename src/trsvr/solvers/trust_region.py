@@ -126,7 +126,7 @@ class TrustRegion(Solver):
             memory=NoMemory(),
             scalars={"radius": float(self.initial_radius)},
             work=CGWork.of_size(x.size),
-            progress=Progress(),
+            progress=Progress() if problem.defined_at_zero else Progress(math.inf, may_be_saddle=True),
         )
 
     def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
@@ -178,10 +178,11 @@ class TrustRegion(Solver):
             at_floor = at_floor or bool(abs(predicted) <= rounding or state.scalars["radius"] <= smallest)
         if problem.defined_at_zero:
             return Progress(at_floor=at_floor)
-        inside = not before.on_boundary and not report.rejected and predicted > 0.0
+        inside = not before.on_boundary and not report.rejected and predicted >= 0.0
         if not inside or predicted > AUTO_DECREASE * abs(state.value):
             return Progress(math.inf, at_floor, may_be_saddle=True)
-        return Progress(self._second_look(problem, state, report), at_floor, may_be_saddle=True)
+        expected = self._second_look(problem, state, report)
+        return Progress(expected, at_floor and math.isfinite(expected), may_be_saddle=True)
 
     def _second_look(self, problem: Problem, state: State, report: EpochReport) -> float:
         """What is left to gain where a run would end; a saddle point is left."""

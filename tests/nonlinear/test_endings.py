@@ -1,0 +1,95 @@
+"""Problems made of functions end truly: domains, saddle points, units, and the step at negative curvature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+from certified import regression
+from numpy.testing import assert_allclose
+
+import trsvr
+from trsvr.parts.norms import IdentityNorm
+from trsvr.parts.subproblems import preconditioned_cg
+from trsvr.problems import FunctionProblem
+
+SOLVERS = [trsvr.TRSVR(), trsvr.TrustRegion()]
+
+
+def single(value, gradient, d, product=None):
+    products = None if product is None else lambda x, i, v: product(x, v)
+    return FunctionProblem(1, d, lambda x, i: gradient(x), lambda x, i: value(x), products)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
+def test_a_trial_point_outside_the_domain_is_refused_and_zero_may_be_outside(solver):
+    def value(x):
+        with np.errstate(all="ignore"):
+            return float(np.sum(x - 3.0 * np.log(x)))
+
+    problem = single(value, lambda x: 1.0 - 3.0 / x, 2)
+    result = trsvr.minimize(problem, solver, x0=[0.01, 40.0], max_epochs=300)
+    assert result.success, result.message
+    assert_allclose(result.x, 3.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
+@pytest.mark.parametrize("start", [[0.0, 0.0], [2.0, 0.0]], ids=["at it", "along its stable side"])
+@pytest.mark.parametrize("with_products", [True, False])
+def test_a_saddle_point_is_left(solver, start, with_products):
+    """x² − y²/2 + y⁴/4: a saddle at zero, minima at y = ±1."""
+    problem = single(
+        lambda x: x[0] ** 2 - 0.5 * x[1] ** 2 + 0.25 * x[1] ** 4,
+        lambda x: np.array([2.0 * x[0], x[1] ** 3 - x[1]]),
+        2,
+        (lambda x, v: np.array([2.0 * v[0], (3.0 * x[1] ** 2 - 1.0) * v[1]])) if with_products else None,
+    )
+    result = trsvr.minimize(problem, solver, x0=start)
+    assert result.success, result.message
+    assert_allclose(np.abs(result.x), [0.0, 1.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
+@pytest.mark.parametrize("name", ["Misra1a", "Thurber", "Kirby2", "Bennett5"])
+def test_what_has_converged_is_a_minimum_whatever_the_units(solver, name):
+    known = regression(name)
+    n = known.y.size
+    problem = FunctionProblem(
+        n,
+        known.certified.size,
+        lambda x, i: known.jacobian(x).T @ known.residuals(x) / n,
+        lambda x, i: 0.5 * float(np.mean(known.residuals(x) ** 2)),
+    )
+    result = trsvr.minimize(problem, solver, x0=known.starts[1], max_epochs=1000)
+    if result.status is not trsvr.Status.CONVERGED:
+        return
+    for factor in (1.0, 1.001):
+        with np.errstate(all="ignore"):
+            again = scipy.optimize.least_squares(known.residuals, factor * result.x, known.jacobian, x_scale="jac")
+        assert again.cost / n >= result.value * (1.0 - 1e-8)
+
+
+def test_at_negative_curvature_the_lower_end_of_the_chord_is_taken():
+    """Against both ends, from the vectors: a case in which the farther one is lower."""
+    random = np.random.default_rng(0)
+    lower = 0
+    for _ in range(300):
+        Q = np.linalg.qr(random.normal(size=(3, 3)))[0]
+        H = (Q * [3.0, 0.5, -2.0]) @ Q.T
+        g = Q @ (random.normal(size=3) * [1.0, 1.0, 0.05])
+        taken = preconditioned_cg(lambda v, H=H: H @ v, IdentityNorm(), g, 1.5, 1e-10, 50)
+        if taken.exit.name != "NEGATIVE_CURVATURE" or taken.products < 2:
+            continue
+        before = preconditioned_cg(lambda v, H=H: H @ v, IdentityNorm(), g, 1e9, 0.0, taken.products - 1).step
+        along = taken.step - before
+        # The other end of the same chord.
+        t = -2.0 * (before @ along) / (along @ along) - 1.0
+        other = before + t * along
+        assert_allclose(np.linalg.norm(other), 1.5, rtol=1e-8)
+
+        def model(p, H=H, g=g):
+            return g @ p + 0.5 * p @ H @ p
+
+        assert model(taken.step) <= model(other) + 1e-10
+        lower += bool(t > 0.0 or abs(t) < 1.0)
+    assert lower
