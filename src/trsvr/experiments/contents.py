@@ -123,25 +123,26 @@ def _claims(verdicts: list[Verdict]) -> list[Any]:
             "factor by which the weakest statement holds (above 1) or fails (below 1)."
         ),
         Table(
-            ["claim", "section", "what the paper says", "verdict", "holds", "margin", "rests on", "otherwise"],
+            ["claim", "what the paper says (section)", "verdict", "holds", "margin"],
+            [[v.claim, f"{v.says} ({v.section})", v.verdict, v.held, _margin(v.margin)] for v in verdicts],
+            words=(0, 1, 2),
+        ),
+        Paragraph(
+            "What a verdict rests on are choices of ours, where the paper says nothing or two things. The last column "
+            "judges the same claim with another choice, where that was run (trsvr paper run --alternative):"
+        ),
+        Table(
+            ["claim", "rests on", "otherwise"],
             [
                 [
                     verdict.claim,
-                    verdict.section,
-                    verdict.says,
-                    verdict.verdict,
-                    verdict.held,
-                    _margin(verdict.margin),
                     ", ".join(verdict.rests_on),
                     "; ".join(f"{called}: {v.verdict} ({v.held})" for called, v in verdict.alternatives.items()),
                 ]
                 for verdict in verdicts
+                if verdict.rests_on
             ],
-            words=(0, 1, 2, 3, 6, 7),
-        ),
-        Paragraph(
-            "What a verdict rests on are choices of ours, where the paper says nothing or two things; in the last "
-            "column the same claim is judged with another choice, where that was run (trsvr paper run --alternative):"
+            words=(0, 1, 2),
         ),
         Table(["choice", "what was chosen"], [[name, text] for name, text in CHOICES.items()], words=(0, 1)),
     ]
@@ -354,7 +355,7 @@ def _complexity(study: StudyResults) -> list[Any]:
             rows.append([label, str(size), *(f"{found:.3g}" for found in costs)])
     head = ["method", "N", *(f"ε = {epsilon:.0e}" for epsilon in EPSILONS)]
     return [
-        Heading(f"The theorem: {study.study['title'].lower()}"),
+        Heading(f"The theorem: {study.study['title']}"),
         Paragraph(
             f"{study.study['about']} Component gradients, products not counted, until ‖∇f‖² is ε times its first value."
         ),

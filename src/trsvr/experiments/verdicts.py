@@ -193,8 +193,8 @@ def faster(ours: Line, rival: Line, height: str, axis: str, called: str) -> Part
     """Whether we are there in half of the cost, or less."""
     times = speed_up(ours, rival, height, axis)
     text = (
-        f"{called}: {ours.shown} is where {rival.shown} comes to {times:.2g} times sooner (median over its way; wanted "
-        f"{FACTOR:g})"
+        f"{called}: {ours.shown} reaches the heights of {rival.shown} {times:.2g} times as soon (median along its "
+        f"curve; wanted {FACTOR:g})"
     )
     return Part(text, times >= FACTOR, times / FACTOR)
 
