@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numba
 import numpy as np
@@ -19,6 +20,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import trsvr
+from trsvr import _compile
+from trsvr._own_text import own_text_key
 
 X = [[1.0, 2.0], [0.5, -1.0], [3.0, 0.0]]
 Y = [1.0, 2.0, -1.0]
@@ -93,14 +96,47 @@ def expected_gradient() -> np.ndarray:
     return (np.sum(X, axis=1) - Y) @ X / len(X)
 
 
-def test_the_first_run_says_once_that_it_compiles_and_later_ones_are_silent(copy):
-    answer, err = copy.first
-    assert err.count("compiling") == 1, err
-    assert len(err.splitlines()) == 1, err
+# However quick the machine is, it is said that something compiles.
+ALWAYS_SAY = "from trsvr import _compile\n_compile._LONG_SECONDS = 0.0\n"
+
+
+def test_the_first_run_says_what_it_compiles_and_later_ones_are_silent(copy, tmp_path):
+    answer, err = copy.run(ALWAYS_SAY + SOLVE, TRSVR_CACHE_DIR=str(tmp_path))
+    assert err.startswith("trsvr: compiling "), err
+    assert "MarginKernels DenseRows Squared L2 float64" in err
+    assert "kept for later runs" in err
     assert_allclose(answer["gradient"], expected_gradient())
-    again, err = copy.run()
+    again, err = copy.run(ALWAYS_SAY + SOLVE, TRSVR_CACHE_DIR=str(tmp_path))
     assert err == ""
     assert again == answer
+
+
+def test_what_compiles_is_said_each_time_that_it_has_taken_a_second(monkeypatch, capsys):
+    monkeypatch.delenv("TRSVR_QUIET", raising=False)
+    now = [100.0]
+    monkeypatch.setattr(_compile.time, "thread_time", lambda: now[0])
+    monkeypatch.setattr(_compile.time, "monotonic", lambda: now[0])
+    announcer = _compile._Announcer()
+
+    def compiles(name: str, seconds: float, inner: float = 0.0) -> str:
+        announcer.begin(name, kept=True)
+        announcer.begin("something inside", kept=True)
+        now[0] += inner
+        announcer.end()
+        now[0] += seconds - inner
+        announcer.end()
+        return capsys.readouterr().err
+
+    assert compiles("quick", 0.9) == ""
+    assert "compiling second " in compiles("second", 0.2)  # together they have taken more
+    assert compiles("third", 5.0) == ""  # the same fit, which has said so
+    now[0] += 3.0
+    assert compiles("much later", 0.9) == ""
+    now[0] += 3.0
+    assert "compiling long " in compiles("long", 1.1, inner=1.05)
+    now[0] += 3.0
+    monkeypatch.setenv("TRSVR_QUIET", "1")
+    assert compiles("quiet", 5.0) == ""
 
 
 def test_functions_that_come_from_no_module_compile_beside_us():
@@ -113,10 +149,10 @@ def test_functions_that_come_from_no_module_compile_beside_us():
 
 def test_an_edited_loss_is_used_in_the_next_run(copy):
     with copy.edited("problems/losses.py", "return margin - label", "return 10.0 * (margin - label)"):
-        answer, err = copy.run()
+        answer, err = copy.run(ALWAYS_SAY + SOLVE)
         assert_allclose(answer["gradient"], 10 * expected_gradient())
         assert "compiling" in err
-    answer, err = copy.run()  # and the old one again, from the cache
+    answer, err = copy.run(ALWAYS_SAY + SOLVE)  # and the old one again, from the cache
     assert_allclose(answer["gradient"], expected_gradient())
     assert err == ""
 
@@ -249,12 +285,119 @@ print(json.dumps({{"gradient": problem.batch_gradient(np.ones(2), [0, 1, 2]).tol
 """
 
 
-def test_a_users_own_loss_edited_between_two_processes(copy):
+def uses(copy: Copy, factor: float, script: str = USE_MY_LOSS, kept: bool = True) -> str:
+    """Check the gradient of a loss with this factor; returns what was said of compiling."""
+    answer, err = copy.run(ALWAYS_SAY + script)
+    assert_allclose(answer["gradient"], factor * 4.0 * expected_gradient())
+    assert ("cannot be kept" in err) is not kept
+    return err
+
+
+def test_a_users_own_loss_is_kept_and_edited_between_processes(copy):
+    module = copy.folder / "my_loss.py"
     for factor in (1.0, 7.0):
-        (copy.folder / "my_loss.py").write_text(MY_LOSS.replace("FACTOR", str(factor)))
-        answer, err = copy.run(USE_MY_LOSS, TRSVR_QUIET="1")
-        assert_allclose(answer["gradient"], factor * 4.0 * expected_gradient())
-        assert err == ""  # asked to be quiet
+        module.write_text(MY_LOSS.replace("FACTOR", str(factor)))
+        assert "Mine" in uses(copy, factor)
+        assert uses(copy, factor) == ""
+    module.write_text("# Another line above changes nothing.\n" + MY_LOSS.replace("FACTOR", "1.0"))
+    assert uses(copy, 1.0) == ""
+
+
+def test_a_constant_that_a_users_own_loss_uses_is_edited_between_processes(copy):
+    for factor in (2.0, 5.0):
+        (copy.folder / "my_loss.py").write_text(f"FACTOR = {factor}\n{MY_LOSS}")
+        uses(copy, factor)
+
+
+def made(monkeypatch, name: str, text: str) -> ModuleType:
+    """A module of this text, imported."""
+    module = ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    exec(text, vars(module))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("before", "used"),
+    [
+        ("", "{}"),
+        ("FACTOR = {}", "FACTOR"),
+        ("import numba\n@numba.njit\ndef factor():\n    return {}", "factor()"),
+        ("FACTOR = {}\ndef inner():\n    return FACTOR\ndef factor():\n    return inner()", "factor()"),
+        ("import numpy as np\nFACTORS = np.array([{}])", "FACTORS[0]"),
+        ("import my_constants", "my_constants.FACTOR"),
+    ],
+)
+def test_the_key_changes_with_all_that_a_users_own_loss_uses(monkeypatch, before, used):
+    def key(factor: float) -> str | None:
+        made(monkeypatch, "my_constants", f"FACTOR = {factor}")
+        text = before.format(factor) + MY_LOSS.replace("FACTOR", used.format(factor))
+        return own_text_key(made(monkeypatch, "my_own_loss", text).Mine)
+
+    assert key(2.0) == key(2.0) is not None
+    assert key(5.0) not in (None, key(2.0))
+
+
+def test_two_losses_of_the_same_name_in_two_files(copy):
+    for name, factor in (("my_loss", 3.0), ("other_loss", 4.0)):
+        (copy.folder / f"{name}.py").write_text(MY_LOSS.replace("FACTOR", str(factor)))
+    other = USE_MY_LOSS.replace("my_loss", "other_loss")
+    assert uses(copy, 3.0)
+    assert uses(copy, 4.0, other)
+    assert uses(copy, 3.0) == ""
+    assert uses(copy, 4.0, other) == ""
+    # In one process the names of their code must differ: the second is compiled under another name.
+    both = other.replace("print", "str") + USE_MY_LOSS
+    assert "Mine#2" in uses(copy, 3.0, both)
+    assert uses(copy, 3.0, both) == ""
+
+
+@pytest.mark.parametrize("place", ["main", "function"])
+def test_a_loss_that_later_processes_cannot_find_by_name_is_compiled_every_time(copy, place):
+    text = MY_LOSS.replace("FACTOR", "6.0")
+    if place == "function":
+        lines = "".join(f"    {line}\n" for line in text.splitlines())
+        text = f"def make():\n{lines}    return Mine\n\nMine = make()\n"
+    script = USE_MY_LOSS.replace("from my_loss import Mine\n", text)
+    for _ in range(2):
+        uses(copy, 6.0, script, kept=False)
+
+
+def test_kept_code_of_a_users_own_loss_that_cannot_be_read_is_compiled_again(copy):
+    (copy.folder / "my_loss.py").write_text(MY_LOSS.replace("FACTOR", "8.0"))
+    assert uses(copy, 8.0)
+    for index in (copy.folder / "cache" / "kernels").glob("*/own/**/*.nbi"):
+        index.write_bytes(index.read_bytes()[:-20])
+    assert uses(copy, 8.0)
+
+
+def test_a_loss_that_uses_what_cannot_be_looked_into_has_no_key(monkeypatch):
+    text = MY_LOSS.replace("FACTOR", "held")
+    assert own_text_key(made(monkeypatch, "seen", "held = 6.0\n" + text).Mine)
+    assert own_text_key(made(monkeypatch, "unseen", "held = object()\n" + text).Mine) is None
+
+
+def test_what_changes_in_one_process_has_no_key_from_then_on(monkeypatch):
+    """Numba goes on with what it has compiled: new code would be a mixture of old and new."""
+    text = "FACTOR = 2.0\n" + MY_LOSS
+    constant, method = made(monkeypatch, "changed_constant", text), made(monkeypatch, "changed_method", text)
+    for module in (constant, method):
+        assert own_text_key(module.Mine) == own_text_key(module.Mine) is not None
+    constant.FACTOR = 3.0
+    method.Mine.slope = lambda self, margin, label: 0.0
+    for module in (constant, method):
+        assert own_text_key(module.Mine) is None
+
+
+def test_nothing_is_kept_once_the_text_has_changed_in_the_process(copy):
+    (copy.folder / "my_loss.py").write_text("FACTOR = 9.0\n" + MY_LOSS)
+    change = "import my_loss\nmy_loss.FACTOR = 10.0\n"
+    again = USE_MY_LOSS.replace("np.array(", "np.float32(").replace("print", "str")
+    kept = copy.folder / "cache" / "kernels"
+    assert uses(copy, 9.0)
+    before = sorted(kept.glob("*/own/**/*.nb*"))
+    copy.run(USE_MY_LOSS + change + again)
+    assert sorted(kept.glob("*/own/**/*.nb*")) == before
 
 
 def test_a_users_own_loss_defined_again_in_one_process():

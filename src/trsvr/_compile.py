@@ -11,7 +11,8 @@ given records: compiled where all of them are records, the plain function otherw
 
 Compiled code is kept on disk. Numba does not notice when a function in *another* file changes, so the folder's name
 contains a hash of the package's sources, of Numba's version and of the processor: an edited formula can never meet
-old machine code. Code that contains classes from outside the package is not kept.
+old machine code. Code that contains classes from outside the package is kept in a folder for their text, where that
+can be looked into (`trsvr._own_text`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import llvmlite.binding
 import numba
 from numba import types
 from numba.core import event
+from numba.core.caching import NullCache
 from numba.extending import (
     models,
     overload_method,
@@ -43,9 +45,11 @@ from numba.extending import (
 )
 
 from trsvr._folders import private_folder
+from trsvr._own_text import own_text_key
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
+Own = type | Callable[..., Any]
 
 _PACKAGE = Path(__file__).parent
 _COMPILED_ROOMS = ("problems", "parts", "solvers")
@@ -71,9 +75,9 @@ def _source_key() -> str:
 
 
 @functools.cache
-def cache_folder() -> Path | None:
+def cache_folder(*parts: str) -> Path | None:
     """Folder of the compiled code, private to the user (it is loaded with pickle); None where none can be made."""
-    folder = private_folder("kernels", _source_key())
+    folder = private_folder("kernels", _source_key(), *parts)
     if folder is not None:
         with contextlib.suppress(OSError):
             os.utime(folder)
@@ -82,7 +86,7 @@ def cache_folder() -> Path | None:
 
 
 def _remove_unused(root: Path) -> None:
-    """Drop the code of sources that nobody has used for a month."""
+    """Drop the code of texts that nobody has used for a month."""
     oldest = time.time() - _UNUSED_DAYS * 86400
     for folder in root.iterdir():
         if folder.is_dir() and folder.stat().st_mtime < oldest:
@@ -107,23 +111,64 @@ def _cached_here(folder: Path | None) -> Iterator[None]:
 # ----------------------------------------------------------------------------- saying that it compiles
 
 
-class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no types
-    """Say once per process, on stderr, that time goes into compiling."""
+_LONG_SECONDS = 1.0
 
-    said = False
+
+class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no types
+    """Say on stderr what is being compiled, each time that it has taken a second (of this thread's processor time).
+
+    What is compiled within a second of each other counts together: a fit needs many small pieces of code.
+    """
+
+    def __init__(self) -> None:
+        self._mine = threading.local()  # several threads may compile
+        self._ended, self._seconds, self._said = 0.0, 0.0, False
+
+    def begin(self, name: str, kept: bool) -> None:
+        """Something of ours begins to compile, perhaps inside something else."""
+        if not getattr(self._mine, "names", []):
+            self._mine.names, self._mine.begun, self._mine.kept = [], time.thread_time(), kept
+            if time.monotonic() - self._ended > _LONG_SECONDS:
+                self._seconds, self._said = 0.0, False
+        self._mine.names.append(name)
+        self._look()
+
+    def end(self) -> None:
+        """It has been compiled."""
+        self._look()
+        self._mine.names.pop()
+        if not self._mine.names:
+            self._ended = time.monotonic()
+            self._seconds += time.thread_time() - self._mine.begun
+
+    def _look(self) -> None:
+        if self._said or self._seconds + time.thread_time() - self._mine.begun < _LONG_SECONDS:
+            return
+        self._said = True
+        if not os.environ.get("TRSVR_QUIET"):
+            kept = "once; kept for later runs" if self._mine.kept else "in every process: it cannot be kept"
+            print(f"trsvr: compiling {self._mine.names[0]} ({kept}) ...", file=sys.stderr, flush=True)
 
     def on_start(self, happening: Any) -> None:
-        function = happening.data["dispatcher"].py_func
-        if not self.said and (function.__module__ or "").split(".")[0] == "trsvr" and not os.environ.get("TRSVR_QUIET"):
-            _Announcer.said = True
-            print(
-                "trsvr: compiling kernels for this machine (once; kept for later runs) ...",
-                file=sys.stderr,
-                flush=True,
-            )
+        dispatcher = happening.data["dispatcher"]
+        if _is_ours(dispatcher.py_func):
+            kept = not isinstance(dispatcher._cache, NullCache)
+            self.begin(_name_of(dispatcher.py_func, happening.data["args"]), kept)
 
     def on_end(self, happening: Any) -> None:
-        pass
+        if _is_ours(happening.data["dispatcher"].py_func):
+            self.end()
+
+
+def _name_of(function: Callable[..., Any], kinds: Any) -> str:
+    """The function, and the records (with the type of their numbers) for which it is compiled."""
+    named = []
+    for kind in kinds:
+        if isinstance(kind, types.BaseNamedTuple):
+            numbers = [str(member.dtype) for member in kind.types if isinstance(member, types.Array)][:1]
+            records = [member for member in kind.types if isinstance(member, types.BaseNamedTuple)]
+            named.append(" ".join([*(known.instance_class.__name__ for known in (kind, *records)), *numbers]))
+    return function.__qualname__ + (f" for {', '.join(named)}" if named else "")
 
 
 event.register("numba:compile", _Announcer())
@@ -145,14 +190,15 @@ def kernel(fastmath: bool = False) -> Callable[[Function], Function]:
     """
 
     def decorate(function: Function) -> Function:
-        return cast(Function, _compile(function, keep=True, fastmath=fastmath))
+        return cast(Function, _compile(function, fastmath=fastmath))
 
     return decorate
 
 
-def _compile(function: Callable[..., Any], *, keep: bool, fastmath: bool = False) -> Callable[..., Any]:
-    """A Numba dispatcher that compiles on its first call."""
-    folder = cache_folder() if keep else None
+def _compile(function: Callable[..., Any], *own: Own, fastmath: bool = False) -> Callable[..., Any]:
+    """A Numba dispatcher that compiles on its first call; ``own`` is what comes from outside the package."""
+    key = own_text_key(*own) if own else None
+    folder = cache_folder() if not own else cache_folder("own", key) if key is not None else None
     with _cached_here(folder):
         dispatcher: Callable[..., Any] = numba.njit(
             cache=folder is not None,
@@ -165,6 +211,8 @@ def _compile(function: Callable[..., Any], *, keep: bool, fastmath: bool = False
         )(function)
     if folder is not None and not numba.config.DISABLE_JIT:
         _never_share_files(dispatcher)
+        if own:
+            _keep_only_as_it_was(dispatcher, key, own)
     return dispatcher
 
 
@@ -178,6 +226,23 @@ def _never_share_files(dispatcher: Any) -> None:
     files = dispatcher._cache._cache_file
     pattern = files._data_name_pattern.replace("{number:d}", "{name}")
     files._data_name = lambda number: pattern.format(name=uuid.uuid4().hex)
+
+
+def _keep_only_as_it_was(dispatcher: Any, key: str | None, own: tuple[Own, ...]) -> None:
+    """Neither load nor keep code once its text has changed in this process; what cannot be read or written is no error.
+
+    The files name the user's classes, so that reading them depends on modules that we do not know.
+    """
+    cache = dispatcher._cache
+
+    def unless_changed(act: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any) -> Any:
+            with contextlib.suppress(Exception):
+                return act(*arguments) if own_text_key(*own) == key else None
+
+        return guarded
+
+    cache.load_overload, cache.save_overload = map(unless_changed, (cache.load_overload, cache.save_overload))
 
 
 class _EmptyRecord(types.NamedTuple):  # type: ignore[misc]  # Numba carries no types
@@ -258,21 +323,19 @@ def is_record(value: object) -> bool:
     return type(value) in _records
 
 
-@functools.cache
-def _class_is_ours(cls: type) -> bool:
-    return cls.__module__.split(".")[0] == "trsvr"
+def _is_ours(what: Own) -> bool:
+    """Whether a class or function belongs to this package."""
+    return what is tuple or (what.__module__ or "").split(".")[0] == "trsvr"
 
 
-def _is_ours(value: object) -> bool:
-    """Whether every class in a record belongs to this package."""
-    if not isinstance(value, tuple):
-        return True
-    if not _class_is_ours(type(value)) and type(value) is not tuple:
-        return False
-    for member in value:
-        if isinstance(member, tuple) and not _is_ours(member):
-            return False
-    return True
+def _own_classes(value: object) -> Iterator[type]:
+    """The classes in a record that come from outside the package."""
+    if isinstance(value, tuple):
+        if not _is_ours(type(value)):
+            yield type(value)
+        for member in value:
+            if isinstance(member, tuple):
+                yield from _own_classes(member)
 
 
 _dispatcher = functools.cache(_compile)
@@ -282,4 +345,7 @@ def compiled_for(function: Function, *records: object) -> Function:
     """The algorithm, compiled if all of the given objects are records, else as it stands."""
     if not all(map(is_record, records)):
         return function
-    return cast(Function, _dispatcher(function, keep=all(map(_is_ours, records))))
+    own: dict[Own, None] = dict.fromkeys(cls for value in records for cls in _own_classes(value))
+    if not _is_ours(function):
+        own[function] = None
+    return cast(Function, _dispatcher(function, *own))

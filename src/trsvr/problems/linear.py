@@ -328,6 +328,7 @@ class LinearModel(LinearProblem):
         """
         part = object.__new__(LinearModel)
         part._chosen, part.classes = chosen, like.classes
+        vars(part)["is_small"] = False  # a part of larger data is worked off as the whole is
         part._build(rows, labels.size, like.n_features, labels, weights, like.loss, like.regularizer, like.intercept)
         return part
 
