@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from small import LENGTHS, classification, cut
@@ -10,6 +12,7 @@ import trsvr
 import trsvr.dask
 from trsvr import problems
 from trsvr._draws import Draws
+from trsvr.dask.subspace import build_subspace
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.subproblems import Exit
 from trsvr.problems.curvature import MarginView
@@ -26,7 +29,7 @@ def models(client, lengths, sparse=False, d=9, **options):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "CSR"])
 def test_one_block_takes_the_same_path(client, sparse):
     there, here = models(client, [7000], sparse, intercept=True)
-    there.rows_worth = 7000  # all the inner steps that there are in memory
+    there.rows_worth = 70_000  # all the inner steps that there are in memory
     # Asked for, inner steps are always made; left to the method, a run in memory has fewer than one on a cluster.
     results = [trsvr.minimize(one, trsvr.TRSVR(inner_steps=10), seed=2) for one in (there, here)]
     assert results[1].trace["inner_steps"].max() > 1  # inner steps were made, on rows that came here
@@ -220,7 +223,8 @@ def test_the_space_for_a_step_against_dense_algebra(client):
     np.testing.assert_allclose(view.diagonal(), np.diagonal(losses), atol=1e-14)
     norm = DiagonalNorm(np.diagonal(losses) + penalty)
     earlier = np.random.default_rng(0).normal(size=(2, 15))
-    space = view.subspace(gradient, norm, earlier)
+    request = SimpleNamespace(gradient=gradient, norm=norm, penalty=penalty, earlier=earlier)
+    space = build_subspace(request, view._pool.held.at(x, False), view.diagonal(), view.product)
     hessian = losses + np.diag(penalty)
     np.testing.assert_allclose(space.images, space.basis @ hessian, atol=1e-13)
     np.testing.assert_allclose((space.basis * norm.diagonal) @ space.basis.T, np.eye(len(space.basis)), atol=1e-12)

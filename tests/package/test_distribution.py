@@ -16,7 +16,7 @@ from pages import ROOT
 
 from trsvr import __version__
 
-CORE = {"numpy", "scipy", "numba", "pandas", "platformdirs"}
+CORE = {"numpy", "scipy", "numba", "pandas", "platformdirs", "threadpoolctl"}
 #: What is imported from each extra, and so must be missing where only the core is.
 OPTIONAL = ("typer", "rich", "pooch", "matplotlib", "pyarrow", "joblib", "sklearn", "torch", "dask", "distributed")
 

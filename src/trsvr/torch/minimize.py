@@ -59,14 +59,16 @@ def minimize(
         With the trace. The model's parameters are afterwards those of ``result.x``, the best point seen.
     """
     squares = loss is torch.nn.functional.mse_loss or (isinstance(loss, torch.nn.MSELoss) and loss.reduction == "mean")
+    products = "exact" if hessian == "auto" else hessian
+    # Also where residuals are taken instead: it is what checks model, loss and data.
+    problem = ModelProblem(model, loss, dataset, hessian=products, weight_decay=weight_decay, rows_at_once=rows_at_once)
     if hessian == "auto" and squares and solver is None:
         residuals = ModelResiduals(model, dataset, weight_decay=weight_decay, scale=1.0)
         per_row = residuals.n_residuals // residuals.n_samples
         if min(residuals.n_residuals, residuals.n_parameters) <= _MOST_FACTORED:
             scale = math.sqrt(2.0 / per_row)
+            problem.release()
             return run(ModelResiduals(model, dataset, weight_decay=weight_decay, scale=scale), None, options)
-    hessian = "exact" if hessian == "auto" else hessian
-    problem = ModelProblem(model, loss, dataset, hessian=hessian, weight_decay=weight_decay, rows_at_once=rows_at_once)
     solver = as_solver(solver_from(solver))
     if problem.dtype != torch.float64 and solver.estimates_curvature:
         raise ValueError(
