@@ -185,6 +185,7 @@ def test_copies_are_estimated_before_they_are_made(monkeypatch, make, words):
     X = np.random.default_rng(0).normal(size=(400, 300))
     y = np.arange(400) % 2
     monkeypatch.setattr(_check, "free_memory", lambda: 2**16)
+    monkeypatch.setattr(_check, "_SURELY_THERE", 0)
     with pytest.raises(_check.TooLarge, match=words):
         trsvr.problems.logistic(make(X), y)
     monkeypatch.setattr(_check, "free_memory", lambda: 2**30)
@@ -193,6 +194,7 @@ def test_copies_are_estimated_before_they_are_made(monkeypatch, make, words):
 
 def test_the_size_of_a_dense_norm_and_of_a_table_are_told_with_the_alternative(convex, monkeypatch):
     monkeypatch.setattr(_check, "free_memory", lambda: 2**8)
+    monkeypatch.setattr(_check, "_SURELY_THERE", 0)
     with pytest.raises(
         _check.TooLarge, match=r"norm 'dense' with 6 parameters would need .*; 'diagonal' needs no matrix"
     ):

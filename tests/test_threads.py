@@ -180,6 +180,7 @@ INTERRUPTED = """
 import signal, sys, time
 import numpy as np, trsvr
 signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the parent ignores it
+trsvr.engine.signals._TWICE_SECONDS = 0.0  # a second one, soon after, would raise
 rng = np.random.default_rng(0)
 penalty = trsvr.problems.L2(1e-2) + trsvr.problems.DoubleWell(0.3, 0.5)
 BUILD

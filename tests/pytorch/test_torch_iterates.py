@@ -14,6 +14,7 @@ from trsvr._draws import generator
 from trsvr.engine.draws import RowSource
 from trsvr.parts import Exit, steihaug_cg
 from trsvr.parts.subproblems import CGWork
+from trsvr.theory import recommended_step
 from trsvr.torch.steihaug import trust_region_step
 
 BATCH, STEPS, EPOCHS, SEED = 80, 12, 3, 5
@@ -33,6 +34,7 @@ class Stepwise:
 
 def compiled_iterates(problem, solver, x0):
     """Every iterate of some epochs of the compiled solver, on the engine's rows."""
+    solver = solver.resolve(problem, np.array(x0), recommended_step)
     state = solver.init(problem, np.array(x0))
     iterates = []
     for epoch in range(EPOCHS):

@@ -84,8 +84,7 @@ def test_minimize_chooses_damped_steps_for_squares_and_reports_the_loss_it_was_g
         squares = sum(float((p**2).sum()) for p in model.parameters())
         assert result.value == pytest.approx(float(F.mse_loss(model(X), y)) + 0.5e-4 * squares, rel=1e-10)
     other = trsvr.torch.minimize(net(2, 5, 2), F.mse_loss, (X, y), weight_decay=1e-4, hessian="exact", max_epochs=200)
-    assert result.value <= 1.5 * other.value
-    assert result.passes < other.passes
+    assert result.value < other.value
 
 
 def test_what_is_no_model_is_refused():
