@@ -188,7 +188,7 @@ def least_squares(
     return run(problem, None, options)
 
 
-def run(problem: ModelResiduals, solver: Any, options: dict[str, Any]) -> trsvr.Result:
+def run(problem: Any, solver: Any, options: dict[str, Any]) -> trsvr.Result:
     """Minimise, and leave the best point in the model."""
     start = problem.start()
     options.setdefault("x0", start)

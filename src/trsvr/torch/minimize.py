@@ -75,13 +75,7 @@ def minimize(
             "solver estimates curvature by differences of gradients, which needs a float64 model, got "
             f"{problem.dtype}: use model.double(), or hessian='exact' in the solver"
         )
-    start = problem.start()
-    options.setdefault("x0", start)
-    best = start
     try:
-        result = trsvr.minimize(problem, solver, **options)
-        best = result.x
+        return run(problem, solver, options)
     finally:
-        problem.load(best)
         problem.release()
-    return result
