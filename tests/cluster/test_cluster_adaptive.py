@@ -265,3 +265,39 @@ def test_nonconvex_runs_leave_the_saddle(client):
     assert results[0].success
     assert results[0].gradient_norm < 1e-8
     assert results[0].value == pytest.approx(results[1].value, rel=1e-9)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_an_offset_is_that_of_the_model_in_memory(client, outputs):
+    lengths = LENGTHS[3]
+    rng = np.random.default_rng(5)
+    X, y = classification(sum(lengths), 5)
+    loss = problems.Logistic() if outputs == 1 else problems.Softmax()
+    y = y if outputs == 1 else rng.integers(3, size=y.size)
+    offset, weights = rng.normal(size=(y.size, outputs)), rng.integers(3, size=y.size).astype(float)
+    options = {"loss": loss, "intercept": True}
+    here = problems.LinearModel(X, y, sample_weight=weights, offset=offset, **options)
+    given = [cut(array, lengths) for array in (X, y, weights, offset)]
+    there = trsvr.dask.LinearModel(*given[:2], sample_weight=given[2], offset=given[3], client=client, **options)
+    x, v = rng.normal(size=(2, here.n_parameters))
+    for found, wanted in zip(there.value_and_gradient(x), here.value_and_gradient(x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-13)
+    some = rng.integers(here.n_samples, size=9)
+    np.testing.assert_allclose(there.batch_gradient(x, some), here.batch_gradient(x, some), atol=1e-12)
+    np.testing.assert_allclose(there.hessian_product(x, None, v), here.hessian_product(x, None, v), atol=1e-12)
+    assert trsvr.minimize(there).value == pytest.approx(trsvr.minimize(here).value, rel=1e-11)
+    assert there.fingerprint() != trsvr.dask.LinearModel(*given[:2], client=client, **options).fingerprint()
+
+
+def test_a_wrong_offset_is_named_with_its_row(client):
+    lengths = LENGTHS[3]
+    X, y = classification(sum(lengths), 5)
+    offset = np.zeros(y.size)
+    offset[lengths[0] + 2] = np.inf
+    with pytest.raises(ValueError, match=f"offset must be finite, got inf at row {lengths[0] + 2} "):
+        trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), offset=cut(offset, lengths), client=client)
+    with pytest.raises(ValueError, match="offset must have 1 numbers for each row of X, got 2"):
+        two = np.zeros((y.size, 2))
+        trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), offset=cut(two, lengths), client=client)
+    with pytest.raises(ValueError, match="offset must have one entry for each"):
+        trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), offset=np.zeros(3), client=client)

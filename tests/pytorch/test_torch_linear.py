@@ -390,3 +390,26 @@ def test_same_seed_same_bits():
     X, y, _ = data(problems.Logistic(), n=2000)
     a, b = (trsvr.minimize(LinearModel(X, y), seed=3).x for _ in range(2))
     assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("streamed", [False, 40])
+@pytest.mark.parametrize("loss", [problems.Logistic(), problems.Softmax()], ids=lambda loss: type(loss).__name__)
+def test_an_offset_is_that_of_the_compiled_problem(loss, streamed):
+    X, y, rng = data(loss)
+    outputs = 3 if isinstance(loss, problems.Softmax) else 1
+    offset, weights = rng.normal(size=(N, outputs)), rng.uniform(0.0, 2.0, N)
+    weights[4] = 0.0
+    options = {"intercept": True, "sample_weight": weights, "offset": offset}
+    here = problems.LinearModel(X, y, loss, PENALTY, **options)
+    there = LinearModel(X, y, loss, PENALTY, streamed=streamed, **options)
+    x, v = rng.normal(size=(2, here.n_parameters))
+    for found, wanted in zip(there.value_and_gradient(x), here.value_and_gradient(x), strict=True):
+        close(found, wanted)
+    batch = rng.integers(N - 1, size=11)
+    close(there.batch_gradient(x, batch), here.batch_gradient(x, batch))
+    for indices in (None, batch):
+        close(there.hessian_product(x, indices, v), here.hessian_product(x, indices, v))
+    if not streamed:
+        close(there.decision(x), here.decision(x)[weights > 0.0])
+    with pytest.raises(ValueError, match="fused must be False with an offset"):
+        LinearModel(X, y, loss, PENALTY, offset=offset, fused=True)

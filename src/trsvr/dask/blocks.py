@@ -18,7 +18,7 @@ from trsvr import _threads
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
 from trsvr.problems.curvature import MarginView
-from trsvr.problems.linear import LinearModel
+from trsvr.problems.linear import LinearModel, rows_of_offset
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs
@@ -50,6 +50,7 @@ class Raw(NamedTuple):
     columns: int
     y: NDArray[Any]
     weights: NDArray[Any] | None
+    offset: NDArray[Any] | None
 
 
 class Facts(NamedTuple):
@@ -65,18 +66,19 @@ class Facts(NamedTuple):
     weight: float
     largest: float  # max of weight · (‖row‖² + 1 if there is an intercept)
     summed: float  # sum of the same
+    shifts: int  # numbers of the offset for each row
     bad: tuple[str, int, Any, float] | None  # what, row, column, value of an entry that is refused
 
 
 class Block:
     """Some of the rows, ready for the kernels."""
 
-    def __init__(self, rows: Rows, labels: Vector, weights: Vector, chosen: Indices | None) -> None:
-        self.rows, self.labels, self.weights, self.chosen = rows, labels, weights, chosen
+    def __init__(self, rows: Rows, labels: Vector, weights: Vector, offset: Vector, chosen: Indices | None) -> None:
+        self.rows, self.labels, self.weights, self.offset, self.chosen = rows, labels, weights, offset, chosen
         self._models: dict[Any, LinearModel] = {}
 
     def __reduce__(self) -> Any:
-        return Block, (self.rows, self.labels, self.weights, self.chosen)
+        return Block, (self.rows, self.labels, self.weights, self.offset, self.chosen)
 
     def model(self, formulas: Formulas) -> LinearModel:
         """The losses of these rows as a problem, without penalty."""
@@ -84,7 +86,8 @@ class Block:
         key = (formulas.loss, type(formulas.loss), formulas.intercept)
         model = self._models.get(key)
         if model is None:
-            model = LinearModel.of_rows(self.rows, self.labels, self.weights, formulas.without_penalty(), self.chosen)
+            facts = self.rows, self.labels, self.weights, self.offset
+            model = LinearModel.of_rows(*facts, formulas.without_penalty(), self.chosen)
             self._models[key] = model
         return model
 
@@ -92,7 +95,8 @@ class Block:
         """Copies of some rows; numbers count the rows of positive weight, or all."""
         places = numbers if self.chosen is None or not counted else self.chosen[numbers]
         weights = self.weights[places] if self.weights.size else self.weights
-        return Rowset(take_rows(self.rows, places), self.labels[places], weights)
+        offset = rows_of_offset(self.offset, places, max(1, self.offset.size // max(1, self.labels.size)))
+        return Rowset(take_rows(self.rows, places), self.labels[places], weights, offset)
 
 
 class Rowset(NamedTuple):
@@ -101,6 +105,7 @@ class Rowset(NamedTuple):
     rows: Rows
     labels: Vector
     weights: Vector
+    offset: Vector
 
 
 def _rows_size(rows: Rows) -> int:
@@ -109,7 +114,7 @@ def _rows_size(rows: Rows) -> int:
 
 def _size(part: Block | Rowset) -> int:
     """Bytes, for Dask's own accounts: it spills what does not fit."""
-    return _rows_size(part.rows) + part.labels.nbytes + part.weights.nbytes + 200
+    return _rows_size(part.rows) + part.labels.nbytes + part.weights.nbytes + part.offset.nbytes + 200
 
 
 def _raw_size(raw: Raw) -> int:
@@ -129,14 +134,14 @@ def _vector(values: Any) -> NDArray[Any]:
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
-def make_raw(X: Any, y: Any = None, weights: Any = None) -> Raw:
+def make_raw(X: Any, y: Any = None, weights: Any = None, offset: Any = None) -> Raw:
     """A block as it comes from the user's graph; without ``y``, X is a pair of rows and labels."""
     if y is None:
         X, y = X
     if isinstance(X, np.ndarray) and X.ndim == 2 and not X.flags.c_contiguous:
         X = np.ascontiguousarray(X)
     rows, _, columns = as_rows(X)
-    return Raw(rows, columns, _vector(y), None if weights is None else _vector(weights))
+    return Raw(rows, columns, _vector(y), *(None if given is None else _vector(given) for given in (weights, offset)))
 
 
 def look(raw: Raw, labels_kind: str, intercept: bool) -> Facts:
@@ -154,6 +159,12 @@ def look(raw: Raw, labels_kind: str, intercept: bool) -> Facts:
             bad, weights = ("sample_weight", n, weights.shape, 0.0), np.ones(n)
         for i in np.flatnonzero(~np.isfinite(weights) | (weights < 0.0))[:1]:
             bad = ("weight", int(i), None, float(weights[i]))
+    if raw.offset is not None:
+        if raw.offset.shape[:1] != (n,):
+            bad = ("offset", n, raw.offset.shape, 0.0)
+        elif not np.isfinite(raw.offset).all():
+            i, *_ = np.argwhere(~np.isfinite(raw.offset))[0]
+            bad = ("shift", int(i), None, float(np.ravel(raw.offset[i])[~np.isfinite(np.ravel(raw.offset[i]))][0]))
     norms = _squared_norms(rows, n)
     for i in np.flatnonzero(~np.isfinite(norms)):
         found = first_bad_entry(rows, int(i))
@@ -179,6 +190,7 @@ def look(raw: Raw, labels_kind: str, intercept: bool) -> Facts:
         weight=float(weights.sum()),
         largest=float(scaled.max(initial=0.0)),
         summed=float(scaled.sum()),
+        shifts=0 if raw.offset is None else int(np.prod(raw.offset.shape[1:])),
         bad=bad,
     )
 
@@ -204,7 +216,8 @@ def make_block(raw: Raw, classes: Any, signs: bool, scale: float) -> Block:
         weights = np.asarray(raw.weights, dtype=np.float64) * scale
         positive = np.flatnonzero(weights > 0.0)
         chosen = None if positive.size == weights.size else positive
-    return Block(raw.rows, labels, weights, chosen)
+    offset = _NOTHING if raw.offset is None else np.array(raw.offset, dtype=np.float64).ravel()
+    return Block(raw.rows, labels, weights, offset, chosen)
 
 
 # --------------------------------------------------------------------------------------------------- sums over a block
@@ -349,6 +362,7 @@ def join(parts: list[Rowset], like: Formulas) -> LinearModel:
     """Rows from several blocks as one problem in this process's memory."""
     labels = np.concatenate([part.labels for part in parts])
     weights = np.concatenate([part.weights for part in parts])
+    offset = np.concatenate([part.offset for part in parts])
     first = parts[0].rows
     if isinstance(first, DenseRows):
         rows: Rows = DenseRows(np.concatenate([part.rows.values for part in parts]))  # type: ignore[union-attr]
@@ -362,13 +376,13 @@ def join(parts: list[Rowset], like: Formulas) -> LinearModel:
             np.concatenate([np.zeros(1, dtype=np.int64), *pointers]),
             like.n_features,
         )
-    return LinearModel.of_rows(rows, labels, weights, like)
+    return LinearModel.of_rows(rows, labels, weights, offset, like)
 
 
 def hash_block(block: Block) -> str:
-    """Hash of rows, labels and weights."""
+    """Hash of rows, labels, weights and offset."""
     digest = hashlib.sha256()
-    for part in (*block.rows, block.labels, block.weights):
+    for part in (*block.rows, block.labels, block.weights, block.offset):
         if isinstance(part, np.ndarray):
             digest.update(f"{part.dtype.str}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).data)

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse
 
 
-def as_blocks(X: Any, y: Any, weights: Any) -> tuple[list[tuple[Any, ...]], int | None]:
-    """(rows, labels, weights) of every block, none of them computed; and the size of X in bytes, where it is known."""
+def as_blocks(X: Any, y: Any, weights: Any, offset: Any) -> tuple[list[tuple[Any, ...]], int | None]:
+    """(rows, labels, weights, offset) of every block, not computed; and the size of X in bytes, where it is known."""
     size: int | None = None
     if hasattr(X, "to_dask_array"):  # a data frame
         X = X.to_dask_array()
@@ -39,21 +39,24 @@ def as_blocks(X: Any, y: Any, weights: Any) -> tuple[list[tuple[Any, ...]], int 
         labels: list[Any] = [None] * len(blocks)
     else:
         labels = _vector_blocks("y", y, len(blocks), lengths)
-    if weights is None:
-        return [(block, label) for block, label in zip(blocks, labels, strict=True)], size
-    scales = _vector_blocks("sample_weight", weights, len(blocks), lengths)
-    return list(zip(blocks, labels, scales, strict=True)), size
+    parts = [blocks, labels]
+    for name, given, columns in (("sample_weight", weights, 1), ("offset", offset, 2)):
+        none: list[Any] = [None] * len(blocks)
+        parts.append(none if given is None else _vector_blocks(name, given, len(blocks), lengths, columns))
+    return list(zip(*parts, strict=True)), size
 
 
-def _vector_blocks(name: str, values: Any, count: int, lengths: tuple[Any, ...] | None) -> list[Any]:
-    """A vector, cut as the rows are."""
+def _vector_blocks(
+    name: str, values: Any, count: int, lengths: tuple[Any, ...] | None, dimensions: int = 1
+) -> list[Any]:
+    """A vector, or where two dimensions are allowed a matrix, cut as the rows are."""
     if hasattr(values, "to_dask_array"):
         values = values.to_dask_array()
     known = lengths is not None and not any(math.isnan(length) for length in lengths)
     if isinstance(values, da.Array):
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
-        if values.ndim != 1:
+        if values.ndim > dimensions:
             raise ValueError(f"{name} must be a vector, got shape {values.shape}")
         if known and not math.isnan(values.shape[0]):
             assert lengths is not None
@@ -61,8 +64,8 @@ def _vector_blocks(name: str, values: Any, count: int, lengths: tuple[Any, ...] 
                 raise ValueError(
                     f"{name} must have one entry for each of the {sum(lengths)} rows of X, got {values.shape[0]}"
                 )
-            values = values.rechunk((lengths,))
-        values = list(values.to_delayed(optimize_graph=True))
+            values = values.rechunk({0: lengths} | ({1: -1} if values.ndim == 2 else {}))
+        values = [np.ravel(block)[0] for block in values.to_delayed(optimize_graph=True)]
     elif isinstance(values, list | tuple) and len(values) and not np.isscalar(values[0]):
         values = list(values)
     else:
@@ -75,7 +78,7 @@ def _vector_blocks(name: str, values: Any, count: int, lengths: tuple[Any, ...] 
         assert lengths is not None
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
-        if array.shape != (sum(lengths),):
+        if array.ndim > dimensions or array.shape[:1] != (sum(lengths),):
             raise ValueError(
                 f"{name} must have one entry for each of the {sum(lengths)} rows of X, got shape {array.shape}"
             )

@@ -23,7 +23,7 @@ from trsvr.dask.rows import EpochStream, Here
 from trsvr.dask.view import DaskView, Pool
 from trsvr.problems.base import Problem
 from trsvr.problems.linear import LinearModel as LocalModel
-from trsvr.problems.linear import classes_in
+from trsvr.problems.linear import classes_in, rows_of_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import take_rows
 from trsvr.problems.regularizers import L2
@@ -57,7 +57,7 @@ class LinearModel(Problem):
         as the readers of this package return them.
     loss, regularizer, intercept
         As for `trsvr.problems.LinearModel`.
-    sample_weight : like y, optional
+    sample_weight, offset : like y, optional
     client : distributed.Client, optional
         Default: the current one.
     persist : bool or "auto"
@@ -87,6 +87,7 @@ class LinearModel(Problem):
         regularizer: Any = None,
         intercept: bool = False,
         sample_weight: Any = None,
+        offset: Any = None,
         *,
         client: Client | None = None,
         persist: bool | str = "auto",
@@ -102,7 +103,7 @@ class LinearModel(Problem):
         if rows_at_once is not None:
             _check.whole("rows_at_once", rows_at_once)
         self.client = _client(client)
-        parts, size = as_blocks(X, y, sample_weight)
+        parts, size = as_blocks(X, y, sample_weight, offset)
         name = uuid.uuid4().hex[:8]
         call = dask.delayed(make_raw, pure=False)
         raw = [call(*part, dask_key_name=f"trsvr-raw-{name}-{i}") for i, part in enumerate(parts)]
@@ -110,7 +111,8 @@ class LinearModel(Problem):
         known_to_fit = persist is True or (persist == "auto" and size is not None and size <= room)
         rounds = Rounds(self.client, self.client.compute(raw) if known_to_fit else raw, patience)
         facts: list[Facts] = rounds.map(look, labels_of(loss), bool(intercept))
-        self._understand(facts, loss, regularizer, bool(intercept), sample_weight is not None)
+        given = sample_weight is not None, offset is not None
+        self._understand(facts, loss, regularizer, bool(intercept), *given)
         self.persisted = known_to_fit or (persist == "auto" and sum(one.size for one in facts) <= room)
         if not self.persisted and persist == "auto":
             _log.info("the blocks are read anew in every round: they need more than half of the workers' memory")
@@ -132,7 +134,9 @@ class LinearModel(Problem):
 
     # ---------------------------------------------------------------------------------------------- at the door
 
-    def _understand(self, facts: list[Facts], loss: Any, regularizer: Any, intercept: bool, weighted: bool) -> None:
+    def _understand(
+        self, facts: list[Facts], loss: Any, regularizer: Any, intercept: bool, weighted: bool, shifted: bool
+    ) -> None:
         """Numbers of rows, classes and weights from what a first look at the blocks has found."""
         begins = np.concatenate([[0], np.cumsum([one.rows for one in facts])]).astype(np.int64)
         for block, (begin, one) in enumerate(zip(begins, facts, strict=False)):
@@ -152,6 +156,9 @@ class LinearModel(Problem):
         self.classes = None if kind == "numbers" else classes_in(np.concatenate(labels), kind)[0]
         self.n_features = columns.pop()
         self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
+        if shifted and {one.shifts for one in filled} != {self.n_outputs}:
+            seen = sorted({one.shifts for one in filled})
+            raise ValueError(f"offset must have {self.n_outputs} numbers for each row of X, got {seen[-1]}")
         self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_parameters = (self.n_features + intercept) * self.n_outputs
         #: where each block's rows begin: all of them, and those of positive weight; blocks without any are left out
@@ -168,7 +175,8 @@ class LinearModel(Problem):
         self.mean_squared_row = self._weight_scale * sum(one.summed for one in facts) / self.n_samples
         self._kind = filled[0].kind
         entries = sum(one.entries for one in facts) // max(1, self.n_rows)
-        self._prototype = _prototype(self._kind, self.n_features, entries, self.classes, loss, weighted)
+        shift = self.n_outputs if shifted else 0
+        self._prototype = _prototype(self._kind, self.n_features, entries, self.classes, loss, weighted, shift)
         self._like = LocalModel.of_rows(*self._prototype, self.formulas)
         #: kernels of the right kind over one row of the usual length: what compiled code is made for
         self.kernels = self._like.kernels
@@ -252,7 +260,9 @@ class LinearModel(Problem):
         order = here.numbers(chosen)
         kernels = local.kernels
         weights = kernels.weights[order] if kernels.weights.size else kernels.weights
-        return LocalModel.of_rows(take_rows(kernels.rows, order), kernels.labels[order], weights, self.formulas)
+        offset = rows_of_offset(kernels.offset, order, self.n_outputs)
+        rows = take_rows(kernels.rows, order)
+        return LocalModel.of_rows(rows, kernels.labels[order], weights, offset, self.formulas)
 
     def fetch(self, indices: Indices, batch_size: int) -> Iterator[tuple[LocalModel, Indices]]:
         """Problems in this process's memory with these rows, in whole batches, and the rows' numbers in them."""
@@ -376,16 +386,16 @@ def _cluster_memory(client: Client) -> float:
 def _complaint(block: int, begin: int, facts: Facts) -> str:
     assert facts.bad is not None
     what, place, column, value = facts.bad
-    if what in ("y", "sample_weight"):
+    if what in ("y", "sample_weight", "offset"):
         return f"{what} must have one entry for each of the {place} rows of block {block} of X, got shape {column}"
     where = f"row {begin + place} (row {place} of block {block})"
     if what == "X":
         return f"X must be finite, got {value} at {where}, column {column}"
-    wanted = "y must be finite" if what == "label" else "sample_weight must be finite and >= 0"
-    return f"{wanted}, got {value} at {where}"
+    wanted = {"label": "y must be finite", "shift": "offset must be finite"}
+    return f"{wanted.get(what, 'sample_weight must be finite and >= 0')}, got {value} at {where}"
 
 
-def _prototype(kind: str, columns: int, entries: int, classes: Any, loss: Any, weighted: bool) -> Rowset:
+def _prototype(kind: str, columns: int, entries: int, classes: Any, loss: Any, weighted: bool, shift: int) -> Rowset:
     """One row of zeros, as long as the rows are on average."""
     dtype = np.dtype(kind.split()[1])
     if kind.startswith("dense"):
@@ -396,4 +406,4 @@ def _prototype(kind: str, columns: int, entries: int, classes: Any, loss: Any, w
             np.zeros(length, dtype), np.arange(length, dtype=np.uint32), np.array([0, length], dtype=np.int64), columns
         )
     label = -1.0 if labels_of(loss) == "two classes" else 0.0
-    return Rowset(rows, np.array([label]), np.ones(1 if weighted else 0))
+    return Rowset(rows, np.array([label]), np.ones(1 if weighted else 0), np.zeros(shift))

@@ -111,7 +111,7 @@ class LinearProblem(Problem):
     classes: NDArray[Any] | None
 
     def _times(self, W: Matrix) -> Matrix:
-        """The problem's own rows times the weights, p × K."""
+        """The problem's own rows times the weights, p × K, plus their offset."""
         raise NotImplementedError
 
     def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:

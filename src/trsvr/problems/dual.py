@@ -137,7 +137,8 @@ class ConjugateSum(NamedTuple):
         for i in range(begin, end):
             weight = kernels.scale(i)
             if weight > 0.0:
-                total += weight * kernels.loss.conjugate(self.slopes[i], kernels.labels[i])
+                conjugate = kernels.loss.conjugate(self.slopes[i], kernels.labels[i])
+                total += weight * (conjugate - self.slopes[i] * kernels.shift(i))
                 part[0] += weight * self.slopes[i]
         return total
 
@@ -154,7 +155,8 @@ def _mean_conjugate(kernels: Any, slopes: Vector, part: float, every: int) -> fl
     for i in range(0, slopes.size, every):
         weight = kernels.scale(i)
         if weight > 0.0:
-            total += weight * kernels.loss.conjugate(part * slopes[i], kernels.labels[i])
+            slope = part * slopes[i]
+            total += weight * (kernels.loss.conjugate(slope, kernels.labels[i]) - slope * kernels.shift(i))
             count += 1.0
     return total / max(count, 1.0)
 

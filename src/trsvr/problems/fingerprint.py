@@ -28,7 +28,7 @@ def of_linear_model(problem: Any) -> str:
     digest.update(json.dumps([_formulas(problem.loss), _formulas(problem.regularizer)]).encode())
     digest.update(f"{problem.intercept} {problem.n_outputs} {problem.n_features}".encode())
     rows = [entry for entry in kernels.rows if isinstance(entry, np.ndarray)]
-    for array in (*rows, kernels.labels, kernels.weights):
+    for array in (*rows, kernels.labels, kernels.weights, kernels.offset):
         digest.update(of_array(array))
     return digest.hexdigest()
 

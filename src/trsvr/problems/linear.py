@@ -47,7 +47,7 @@ def _batch_product(
 
 
 class LinearModel(LinearProblem):
-    """f(x) = (1/N) Σ loss(x_iᵀw + intercept, y_i) + r(w).
+    """f(x) = (1/N) Σ loss(x_iᵀw + intercept + offset_i, y_i) + r(w).
 
     Parameters
     ----------
@@ -68,6 +68,9 @@ class LinearModel(LinearProblem):
     classes : array, optional
         All labels there are, in ascending order, where y may lack some of them (a part of larger data, say); default:
         those in y.
+    offset : array of length N, optional
+        A number for each row that is added to its margin, such as the logarithm of an exposure; with K outputs N × K
+        numbers.
 
     Attributes
     ----------
@@ -90,6 +93,7 @@ class LinearModel(LinearProblem):
         intercept: bool = False,
         sample_weight: Any = None,
         classes: Any = None,
+        offset: Any = None,
     ) -> None:
         loss = Logistic() if loss is None else loss
         regularizer = L2() if regularizer is None else regularizer
@@ -99,7 +103,8 @@ class LinearModel(LinearProblem):
             raise ValueError(f"X must have at least one row and one column, got shape {(n_rows, columns)}")
         labels, self.classes = _labels(y, n_rows, labels_of(loss), classes)
         weights, self._chosen = _weights(sample_weight, n_rows)
-        self._build(rows, n_rows, columns, labels, weights, loss, regularizer, bool(intercept))
+        offsets = checked_offset(offset, n_rows, self._outputs_of(loss))
+        self._build(rows, n_rows, columns, labels, weights, offsets, loss, regularizer, bool(intercept))
         self._scan()
 
     @staticmethod
@@ -130,13 +135,14 @@ class LinearModel(LinearProblem):
         columns: int,
         labels: Vector,
         weights: Vector,
+        offset: Vector,
         loss: Any,
         regularizer: Any,
         intercept: bool,
     ) -> None:
         self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_features = columns
-        self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
+        self.n_outputs = self._outputs_of(loss)
         self.n_parameters = (columns + intercept) * self.n_outputs
         self.n_samples = n_rows if self._chosen is None else len(self._chosen)
         # Before anything of the length of x is allocated: a file of a few bytes may name column 2147483647.
@@ -144,12 +150,15 @@ class LinearModel(LinearProblem):
         _check.fits_in_memory(size, f"a model with {self.n_parameters} parameters", "leave out columns, or outputs")
         if self.n_outputs > 1:
             self.kernels: Any = OutputKernels(
-                rows, labels, weights, loss, regularizer, columns, intercept, self.n_outputs
+                rows, labels, weights, offset, loss, regularizer, columns, intercept, self.n_outputs
             )
         else:
-            self.kernels = MarginKernels(rows, labels, weights, loss, regularizer, columns, intercept)
+            self.kernels = MarginKernels(rows, labels, weights, offset, loss, regularizer, columns, intercept)
         #: numbers that X stores
         self.n_entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+
+    def _outputs_of(self, loss: Any) -> int:
+        return len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
 
     @cached_property
     def passes(self) -> Passes:
@@ -292,7 +301,8 @@ class LinearModel(LinearProblem):
         twin: LinearModel = object.__new__(LinearModel)
         twin.classes, twin._chosen = None, self._chosen
         shape = kernels.labels.size, self.n_features
-        twin._build(kernels.rows, *shape, kernels.labels, kernels.weights, loss, regularizer, self.intercept)
+        offset = kernels.offset if self.n_outputs == 1 else _NOTHING
+        twin._build(kernels.rows, *shape, kernels.labels, kernels.weights, offset, loss, regularizer, self.intercept)
         return twin
 
     def with_regularizer(self, regularizer: Any) -> LinearModel:
@@ -314,28 +324,33 @@ class LinearModel(LinearProblem):
             take_rows(kernels.rows, chosen),
             kernels.labels[chosen],
             kernels.weights[chosen] if kernels.weights.size else kernels.weights,
+            rows_of_offset(kernels.offset, chosen, self.n_outputs),
             self,
         )
         part._scan()
         return part
 
     @staticmethod
-    def of_rows(rows: Rows, labels: Vector, weights: Vector, like: Any, chosen: Indices | None = None) -> LinearModel:
+    def of_rows(
+        rows: Rows, labels: Vector, weights: Vector, offset: Vector, like: Any, chosen: Indices | None = None
+    ) -> LinearModel:
         """A problem over rows that have been checked before, as they are: nothing is copied or looked at.
 
         ``like`` is a problem, or anything else with its ``loss``, ``regularizer``, ``intercept``, ``classes`` and
-        ``n_features``; labels and weights are as the kernels want them.
+        ``n_features``; labels, weights and offset are as the kernels want them.
         """
         part = object.__new__(LinearModel)
         part._chosen, part.classes = chosen, like.classes
         vars(part)["is_small"] = False  # a part of larger data is worked off as the whole is
-        part._build(rows, labels.size, like.n_features, labels, weights, like.loss, like.regularizer, like.intercept)
+        shape = labels.size, like.n_features
+        part._build(rows, *shape, labels, weights, offset, like.loss, like.regularizer, like.intercept)
         return part
 
     # ------------------------------------------------------------------------------------ conveniences
 
     def _times(self, W: Matrix) -> Matrix:
-        return np.asarray(as_matrix(self.kernels.rows, self.n_features) @ W)
+        products = np.asarray(as_matrix(self.kernels.rows, self.n_features) @ W)
+        return products + self.kernels.offset.reshape(products.shape) if self.kernels.offset.size else products
 
     def __repr__(self) -> str:
         kind = "dense" if isinstance(self.kernels.rows, DenseRows) else "CSR"
@@ -429,6 +444,29 @@ def _places(array: NDArray[Any], classes: NDArray[Any], kind: str) -> tuple[Vect
         raise ValueError(f"y must contain only labels of classes, got {array[strange[0]]!r} at position {strange[0]}")
     labels = places.astype(np.float64)
     return (labels * 2.0 - 1.0 if kind == "two classes" else labels), classes
+
+
+def checked_offset(offset: Any, n_rows: int, outputs: int) -> Vector:
+    """A number for each row, or K for each; empty where there are none."""
+    if offset is None:
+        return _NOTHING
+    try:
+        array = np.array(offset.to_numpy() if hasattr(offset, "to_numpy") else offset, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"offset must be numbers: {error}") from None
+    wanted = (n_rows,) if outputs == 1 else (n_rows, outputs)
+    if array.shape != wanted and array.shape != (n_rows, outputs):
+        what = "number" if outputs == 1 else f"{outputs} numbers"
+        raise ValueError(f"offset must have one {what} for each of the {n_rows} rows of X, got shape {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"offset must be finite, got {array.flat[bad[0]]} at row {bad[0] // outputs}")
+    return array.ravel()
+
+
+def rows_of_offset(offset: Vector, rows: Indices, outputs: int) -> Vector:
+    """Those of some rows."""
+    return offset.reshape(-1, outputs)[rows].ravel() if offset.size else offset
 
 
 def _weights(sample_weight: Any, n_rows: int) -> tuple[Vector, Indices | None]:

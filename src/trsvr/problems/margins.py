@@ -109,11 +109,12 @@ class Sample(NamedTuple):
 
 @record
 class MarginKernels(NamedTuple):
-    """f_i(x) = weight_i · loss(x_iᵀw + intercept, y_i) + r(w), x = (w, intercept)."""
+    """f_i(x) = weight_i · loss(x_iᵀw + intercept + offset_i, y_i) + r(w), x = (w, intercept)."""
 
     rows: Any
     labels: Vector
     weights: Vector  # empty: every row has weight one
+    offset: Vector  # empty: zero
     loss: Any
     regularizer: Any
     columns: int
@@ -129,10 +130,18 @@ class MarginKernels(NamedTuple):
 
     def margin(self, i: int, x: Vector) -> float:
         """z_i at x."""
-        z = self.rows.dot(i, x)
+        return self.along(i, x) + self.shift(i)
+
+    def along(self, i: int, v: Vector) -> float:
+        """How z_i changes along v."""
+        t = self.rows.dot(i, v)
         if self.intercept:
-            z += x[self.columns]
-        return z
+            t += v[self.columns]
+        return t
+
+    def shift(self, i: int) -> float:
+        """Offset of row i."""
+        return self.offset[i] if self.offset.size > 0 else 0.0
 
     def scale(self, i: int) -> float:
         """Weight of row i."""
@@ -144,6 +153,8 @@ class MarginKernels(NamedTuple):
         prefetch(self.labels, i)
         if self.weights.size > 0:
             prefetch(self.weights, i)
+        if self.offset.size > 0:
+            prefetch(self.offset, i)
 
     def add_row(self, i: int, factor: float, out: Vector) -> None:
         """Add ``factor`` times (x_i, 1) to ``out``."""
@@ -155,10 +166,17 @@ class MarginKernels(NamedTuple):
 
     def block_margins(self, x: Vector, start: int, count: int, out: Vector) -> None:
         """Margins of rows start … start+count−1 at x, in ``out``."""
-        self.rows.block_dots(start, count, x, out)
+        self.block_along(x, start, count, out)
+        if self.offset.size > 0:
+            for k in range(count):
+                out[k] += self.offset[start + k]
+
+    def block_along(self, v: Vector, start: int, count: int, out: Vector) -> None:
+        """How they change along v, in ``out``."""
+        self.rows.block_dots(start, count, v, out)
         if self.intercept:
             for k in range(count):
-                out[k] += x[self.columns]
+                out[k] += v[self.columns]
 
     def block_add_rows(self, start: int, count: int, factors: Vector, out: Vector) -> None:
         """Add (x_i, 1) of the same rows, each times its factor, to ``out``."""
@@ -209,14 +227,15 @@ class MarginKernels(NamedTuple):
             if self.intercept:
                 z += x[self.columns]
                 t += v[self.columns]
-            self.add_row(i, self.scale(i) * self.loss.curvature(z, self.labels[i]) * t, out)
+            curvature = self.loss.curvature(z + self.shift(i), self.labels[i])
+            self.add_row(i, self.scale(i) * curvature * t, out)
 
     def sum_weighted(self, weights: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """The same from curvatures that `sum_rows` has kept."""
         block = self.rows.block()
         for start in range(begin, end, block):
             count = min(block, end - start)
-            self.block_margins(v, start, count, scratch)
+            self.block_along(v, start, count, scratch)
             for k in range(count):
                 scratch[k] *= weights[start + k]
             self.block_add_rows(start, count, scratch, out)
@@ -337,6 +356,8 @@ class MarginKernels(NamedTuple):
             if self.intercept:
                 z += x[d]
                 z_at_y += y[d]
+            z += self.shift(i)
+            z_at_y += self.shift(i)
             slope = self.loss.slope(z, label)
             margins[k] = z
             margins[batch.size + k] = slope
@@ -354,7 +375,7 @@ class MarginKernels(NamedTuple):
         share = 1.0 / batch.size
         for k in range(batch.size):
             i = batch[k]
-            t = self.margin(i, v)
+            t = self.along(i, v)
             coefficient = share * self.scale(i) * self.loss.curvature(margins[k], self.labels[i]) * t
             along += coefficient * t
             self.add_row(i, coefficient, out)
@@ -372,7 +393,7 @@ class MarginKernels(NamedTuple):
         share = 1.0 / batch.size
         for k in range(batch.size):
             i = batch[k]
-            t = self.margin(i, v)
+            t = self.along(i, v)
             change = self.loss.slope(margins[k] + h * t, self.labels[i]) - margins[batch.size + k]
             coefficient = share * self.scale(i) * change / h
             along += coefficient * t

@@ -36,8 +36,8 @@ class OutputView(CurvatureView):
         self.n_rows, self.d, self.n_outputs = kernels.labels.size, problem.n_parameters, kernels.classes
         self._probabilities = np.zeros((self.n_rows, self.n_outputs))
         # One output at a time, for what needs only the rows.
-        rows, labels, weights, _, regularizer, columns, intercept, *_ = kernels
-        one = MarginKernels(rows, labels, weights, Logistic(), regularizer, columns, intercept)
+        rows, labels, weights, _, _, regularizer, columns, intercept, *_ = kernels
+        one = MarginKernels(rows, labels, weights, np.empty(0), Logistic(), regularizer, columns, intercept)
         self._gram = SampledMatrix(problem, one)
         self._raised: Matrix | None = None
         self._weights: Matrix | None = None

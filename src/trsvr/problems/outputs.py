@@ -18,11 +18,12 @@ from trsvr.problems.rows import BLOCK
 
 @record
 class OutputKernels(NamedTuple):
-    """f_i(x) = weight_i · loss(Wᵀx_i + intercepts, y_i) + r(W), x = (W, intercepts)."""
+    """f_i(x) = weight_i · loss(Wᵀx_i + intercepts + offset_i, y_i) + r(W), x = (W, intercepts)."""
 
     rows: Any
     labels: Vector
     weights: Vector  # empty: every row has weight one
+    offset: Vector  # K of each row, empty: zero
     loss: Any
     regularizer: Any
     columns: int
@@ -35,11 +36,18 @@ class OutputKernels(NamedTuple):
 
     def row_margins(self, i: int, x: Vector, out: Vector) -> None:
         """The K margins of row i at x."""
+        self.row_along(i, x, out)
+        if self.offset.size > 0:
+            for k in range(self.classes):
+                out[k] += self.offset[i * self.classes + k]
+
+    def row_along(self, i: int, v: Vector, out: Vector) -> None:
+        """How they change along v."""
         if self.intercept:
-            copy_into(x[self.columns * self.classes :], out)
+            copy_into(v[self.columns * self.classes :], out)
         else:
             out[:] = 0.0
-        self.rows.dots(i, x, out)
+        self.rows.dots(i, v, out)
 
     def scale(self, i: int) -> float:
         """Weight of row i."""
@@ -65,12 +73,19 @@ class OutputKernels(NamedTuple):
 
     def block_outputs_of(self, start: int, count: int, x: Vector, turned: Vector, one: Vector, out: Vector) -> None:
         """The K margins of each of the rows start … start+count−1 at x."""
-        self.rows.block_outputs(start, count, x, turned, self.classes, one, out)
+        self.block_outputs_along(start, count, x, turned, one, out)
+        if self.offset.size > 0:
+            for k in range(count * self.classes):
+                out[k] += self.offset[start * self.classes + k]
+
+    def block_outputs_along(self, start: int, count: int, v: Vector, turned: Vector, one: Vector, out: Vector) -> None:
+        """How they change along v."""
+        self.rows.block_outputs(start, count, v, turned, self.classes, one, out)
         if self.intercept:
             begin = self.columns * self.classes
             for i in range(count):
                 for k in range(self.classes):
-                    out[i * self.classes + k] += x[begin + k]
+                    out[i * self.classes + k] += v[begin + k]
 
     def block_add_outer(
         self, start: int, count: int, factors: Vector, one: Vector, turned: Vector, out: Vector
@@ -134,7 +149,7 @@ class OutputKernels(NamedTuple):
         for start in range(begin, end, block):
             count = min(block, end - start)
             self.block_outputs_of(start, count, x, at_x, one, margins)
-            self.block_outputs_of(start, count, v, at_v, one, directions)
+            self.block_outputs_along(start, count, v, at_v, one, directions)
             for i in range(count):
                 mine = slice(i * outputs, (i + 1) * outputs)
                 self.loss.curvature_product(margins[mine], self.labels[start + i], directions[mine])
@@ -153,7 +168,7 @@ class OutputKernels(NamedTuple):
         block = self.rows.block()
         for start in range(begin, end, block):
             count = min(block, end - start)
-            self.block_outputs_of(start, count, v, at_v, one, directions)
+            self.block_outputs_along(start, count, v, at_v, one, directions)
             for i in range(count):
                 self.loss.probability_product(probabilities[start + i], directions[i * outputs : (i + 1) * outputs])
             self.block_add_outer(start, count, directions, one, sums, out)
@@ -240,7 +255,7 @@ class OutputKernels(NamedTuple):
         scratch = table[batch.size + 1]
         for k in range(batch.size):
             i = batch[k]
-            self.row_margins(i, v, directions)
+            self.row_along(i, v, directions)
             copy_into(table[k], scratch)
             self.loss.curvature_product(scratch, self.labels[i], directions)
             scale_by(self.scale(i) / batch.size, directions)
@@ -258,7 +273,7 @@ class OutputKernels(NamedTuple):
         slopes_before = table[batch.size + 1]
         for k in range(batch.size):
             i = batch[k]
-            self.row_margins(i, v, slopes)
+            self.row_along(i, v, slopes)
             copy_into(table[k], slopes_before)
             for c in range(self.classes):
                 slopes[c] = table[k, c] + h * slopes[c]

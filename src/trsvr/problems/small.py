@@ -98,6 +98,11 @@ class SmallModel:
         self.scale = None  # of the rows: one
         if kernels.weights.size:
             self.scale = kernels.weights if chosen is None else kernels.weights[chosen]
+        self.offset: Any = 0.0
+        if kernels.offset.size:
+            table = kernels.offset.reshape(-1, self.outputs)
+            table = table if chosen is None else table[chosen]
+            self.offset = table[:, 0] if self.outputs == 1 else table.T
         d = self.design.shape[1]
         most = _LONE_ENTRIES // d if self.outputs == 1 else _LONE_PRODUCTS // (d * self.outputs)
         self._pieces = self._cut(most)
@@ -178,6 +183,7 @@ class SmallModel:
     def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix]:
         """Value and gradient, the margins, and the rows' weighted curvatures; both are probabilities where K > 1."""
         table = self.margins(x)
+        table += self.offset
         if self.outputs == 1:
             values, slopes = self.loss.value(table, self.labels), self.loss.slope(table, self.labels)
             kept, curvatures = table, np.empty(self.n)
@@ -334,7 +340,8 @@ class SmallView(_View):
 
     def _change(self, x: Vector, chosen: Indices) -> Vector:
         model, rows, labels = self.model, self.model.design[chosen], self.model.labels[chosen]
-        slopes = model.loss.slope(_apart(rows, x), labels) - model.loss.slope(self.margins[chosen], labels)
+        there = _apart(rows, x) + (model.offset[chosen] if np.ndim(model.offset) else 0.0)
+        slopes = model.loss.slope(there, labels) - model.loss.slope(self.margins[chosen], labels)
         slopes *= 1.0 if model.scale is None else model.scale[chosen]
         return np.einsum("ij,i->j", rows, slopes) / chosen.size
 

@@ -127,6 +127,8 @@ def svrg_steps(
             if kernels.intercept:
                 z += x[d]
                 z_reference += memory.point[d]
+            z += kernels.shift(i)
+            z_reference += kernels.shift(i)
             label = kernels.labels[i]
             change = kernels.loss.slope(z, label) - kernels.loss.slope(z_reference, label)
             margins[k] = share * kernels.scale(i) * change
@@ -164,7 +166,7 @@ def saga_steps(
         for k in range(batch_size):
             kernels.touch_row(indices[min(t * batch_size + k + _AHEAD, indices.size - 1)])
             i = batch[k]
-            z = x[d] if kernels.intercept else 0.0
+            z = x[d] + kernels.shift(i) if kernels.intercept else kernels.shift(i)
             for entry in range(indptr[i], indptr[i + 1]):
                 j = columns[entry]
                 if current[j] < t:
@@ -250,6 +252,8 @@ def sarah_steps(
             if kernels.intercept:
                 z += x[d]
                 z_before += x[d] + step * v[d]
+            z += kernels.shift(i)
+            z_before += kernels.shift(i)
             label = kernels.labels[i]
             change = kernels.loss.slope(z, label) - kernels.loss.slope(z_before, label)
             margins[k] = share * kernels.scale(i) * change

@@ -15,7 +15,7 @@ from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.problems.base import LinearProblem
 from trsvr.problems.linear import LinearModel as CompiledModel
-from trsvr.problems.linear import _labels, _weights
+from trsvr.problems.linear import _labels, _weights, checked_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import as_rows
 from trsvr.problems.regularizers import L2
@@ -53,8 +53,10 @@ class LinearModel(LinearProblem):
         Row i counts N w_i / Σw times; rows of weight zero are dropped.
     classes : array, optional
         All labels there are, in ascending order, where y may lack some of them; default: those in y.
+    offset : tensor or array of length N, optional
+        A number for each row that is added to its margin; with K outputs N × K numbers.
     fused : bool, optional
-        Whether Triton kernels are used; by default on CUDA devices.
+        Whether Triton kernels are used; by default on CUDA devices. They know no offset.
     streamed : bool or int
         Keep X in the host's memory and pass it through the device in blocks, so many rows at a time (True: as many as
         256 MiB hold). For data that the device cannot hold.
@@ -82,6 +84,7 @@ class LinearModel(LinearProblem):
         intercept: bool = False,
         sample_weight: Any = None,
         classes: Any = None,
+        offset: Any = None,
         *,
         fused: bool | None = None,
         streamed: bool | int = False,
@@ -104,11 +107,15 @@ class LinearModel(LinearProblem):
             raise ValueError(f"X must be finite, got {bad[2]} at row {bad[0]}, column {bad[1]}")
         labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss), classes)
         weights, chosen = _weights(None if sample_weight is None else _on_host(sample_weight), rows.n_rows)
+        outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
+        offsets = checked_offset(_on_host(offset), rows.n_rows, outputs).reshape(-1, outputs)
+        if offset is not None and fused:
+            raise ValueError("fused must be False with an offset, got True: the Triton kernels know none")
+        fused = False if offset is not None else fused
         if chosen is not None:
             _log.info("rows of weight zero are dropped: X is copied")
             rows = rows.take(torch.as_tensor(chosen, device=rows.device))
-            labels, weights = labels[chosen], weights[chosen]
-        outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
+            labels, weights, offsets = labels[chosen], weights[chosen], offsets[chosen] if offsets.size else offsets
         there = rows.device
         sums = Sums(
             rows,
@@ -117,6 +124,7 @@ class LinearModel(LinearProblem):
             loss,
             bool(intercept),
             outputs,
+            torch.as_tensor(offsets, device=there) if offsets.size else None,
         )
         if streamed:
             from trsvr.torch.linear.streaming import StreamedSums
@@ -196,7 +204,8 @@ class LinearModel(LinearProblem):
 
     def _times(self, W: Matrix) -> Matrix:
         rows = self.sums.rows
-        return rows.products(torch.from_numpy(W.copy()).to(rows.device)).cpu().numpy()
+        products = rows.products(torch.from_numpy(W.copy()).to(rows.device))
+        return (products if self.sums.offset is None else products + self.sums.offset).cpu().numpy()
 
     def decision(self, x: Vector, X: Any = None) -> NDArray[np.float64]:
         """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""

@@ -24,17 +24,17 @@ _PLACES = 1024
 # What they take of the free memory, unless that is said.
 _SHARE = 0.5
 
-_Tensors = tuple[Tensor, Tensor, Tensor | None]
+_Tensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 class StreamedSums(Sums):
     """Sums over rows that lie in host memory, made on a device."""
 
     def __init__(self, host: Sums, device: torch.device, block: int, fused: bool, memory: int) -> None:
-        super().__init__(host.rows, host.labels, host.weights, host.loss, host.intercept, host.outputs)
+        super().__init__(host.rows, host.labels, host.weights, host.loss, host.intercept, host.outputs, host.offset)
         assert isinstance(host.rows, DenseRows)
         self._host = host
-        self._sources: _Tensors = (host.rows.values, host.labels, host.weights)
+        self._sources: _Tensors = (host.rows.values, host.labels, host.weights, host.offset)
         self.device = device
         self._fused = fused
         row = sum(t[:1].numel() * t.element_size() for t in self._sources if t is not None)
@@ -70,14 +70,15 @@ class StreamedSums(Sums):
             sums.rows = DenseRows(_pinned(rows.values))
             sums.labels = _pinned(sums.labels)
             sums.weights = None if sums.weights is None else _pinned(sums.weights)
+            sums.offset = None if sums.offset is None else _pinned(sums.offset)
         return cls(sums, device, block, fused, memory)
 
     # ------------------------------------------------------------------------------------------------ the stream
 
     def _over(self, tensors: _Tensors) -> Sums:
         """Sums over tensors on the device."""
-        values, labels, weights = tensors
-        part = Sums(DenseRows(values), labels, weights, self.loss, self.intercept, self.outputs)
+        values, labels, weights, offset = tensors
+        part = Sums(DenseRows(values), labels, weights, self.loss, self.intercept, self.outputs, offset)
         if self._fused:
             from trsvr.torch.linear.fused import fuse
 
@@ -86,13 +87,13 @@ class StreamedSums(Sums):
 
     def _room(self, rows: int) -> _Tensors:
         """Tensors on the device for so many rows."""
-        values, labels, weights = (
+        values, labels, weights, offset = (
             None if t is None else torch.empty((rows, *t.shape[1:]), dtype=t.dtype, device=self.device)
             for t in self._sources
         )
         assert values is not None
         assert labels is not None
-        return values, labels, weights
+        return values, labels, weights, offset
 
     def _fill(self, room: _Tensors, pieces: list[slice]) -> None:
         """Copy pieces of the data, one after another."""
@@ -145,9 +146,9 @@ class StreamedSums(Sums):
         """Sums over the beginning of a buffer, made once."""
         made = self._made.get((which, length))
         if made is None:
-            values, labels, weights = self._buffers[which][0]
-            part = (values[:length], labels[:length], None if weights is None else weights[:length])
-            made = self._made[which, length] = self._over(part)
+            values, labels, *others = self._buffers[which][0]
+            weights, offset = (None if t is None else t[:length] for t in others)
+            made = self._made[which, length] = self._over((values[:length], labels[:length], weights, offset))
         return made
 
     def _sum(self, one: Callable[[Sums], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -204,7 +205,7 @@ class StreamedSums(Sums):
         """The same over a copy of the chosen rows, on the device."""
         part = self._host.take(indices)
         assert isinstance(part.rows, DenseRows)
-        sources = (part.rows.values, part.labels, part.weights)
+        sources = (part.rows.values, part.labels, part.weights, part.offset)
         return self._over(tuple(None if t is None else t.to(self.device) for t in sources))  # type: ignore[arg-type]
 
     def change(self, at: Tensor, x: Tensor, runs: Runs) -> Tensor:

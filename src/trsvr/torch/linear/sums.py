@@ -43,8 +43,8 @@ class Sums:
     """Sums of losses, slopes and curvatures over rows.
 
     The labels, one for each row, are of whatever number type holds them exactly; without weights every row has weight
-    one; the loss is one of `trsvr.torch.linear.formulas.KNOWN`; x is the flattened (p + intercept) × K matrix, with K
-    ``outputs``.
+    one; ``offset``, n × K, is added to the margins; the loss is one of `trsvr.torch.linear.formulas.KNOWN`; x is the
+    flattened (p + intercept) × K matrix, with K ``outputs``.
     """
 
     walks = False  # whether it has `inner_steps`
@@ -52,9 +52,16 @@ class Sums:
     resident: Sums | None = None  # of streamed rows, those that stay on the device
 
     def __init__(
-        self, rows: Rows, labels: Tensor, weights: Tensor | None, loss: Any, intercept: bool, outputs: int
+        self,
+        rows: Rows,
+        labels: Tensor,
+        weights: Tensor | None,
+        loss: Any,
+        intercept: bool,
+        outputs: int,
+        offset: Tensor | None = None,
     ) -> None:
-        self.rows, self.labels, self.weights = rows, labels, weights
+        self.rows, self.labels, self.weights, self.offset = rows, labels, weights, offset
         self.loss, self.intercept, self.outputs = loss, intercept, outputs
         self.n_rows, self.device = rows.n_rows, rows.device
         self.n_parameters = (rows.columns + intercept) * outputs
@@ -63,12 +70,18 @@ class Sums:
         """The same over a copy of the chosen rows."""
         weights = None if self.weights is None else self.weights[indices]
         rows = self.rows.take(indices)
-        return Sums(rows, self.labels[indices], weights, self.loss, self.intercept, self.outputs)
+        offset = None if self.offset is None else self.offset[indices]
+        return Sums(rows, self.labels[indices], weights, self.loss, self.intercept, self.outputs, offset)
 
     # ------------------------------------------------------------------------------------------------- pieces
 
     def margins(self, x: Tensor) -> Tensor:
-        """Z = X W + intercepts, n × K."""
+        """Z = X W + intercepts + offset, n × K."""
+        Z = self.along(x)
+        return Z if self.offset is None else Z + self.offset
+
+    def along(self, x: Tensor) -> Tensor:
+        """X W + intercepts: how margins change along a direction."""
         W = x.reshape(-1, self.outputs)
         p = self.rows.columns
         Z = self.rows.products(W[:p].contiguous())
@@ -124,7 +137,7 @@ class Sums:
     def product(self, x: Tensor, v: Tensor, raised: bool = False) -> Tensor:
         """Σ Hessians of the losses at x, times v."""
         Z, y = self.margins(x), self.labels.double()
-        return self._back(self._weighed(formulas.curvature_times(self.loss, Z, y, self.margins(v), raised)))
+        return self._back(self._weighed(formulas.curvature_times(self.loss, Z, y, self.along(v), raised)))
 
     def diagonal(self, x: Tensor, raised: bool = False) -> Tensor:
         """Diagonal of the same Hessians' sum."""
