@@ -157,8 +157,8 @@ class LinearModel(Problem):
         self.n_features = columns.pop()
         self.n_outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         if shifted and {one.shifts for one in filled} != {self.n_outputs}:
-            seen = sorted({one.shifts for one in filled})
-            raise ValueError(f"offset must have {self.n_outputs} numbers for each row of X, got {seen[-1]}")
+            found = max(one.shifts for one in filled)
+            raise ValueError(f"offset must have {self.n_outputs} numbers for each row of X, got {found}")
         self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_parameters = (self.n_features + intercept) * self.n_outputs
         #: where each block's rows begin: all of them, and those of positive weight; blocks without any are left out
