@@ -15,8 +15,9 @@ from trsvr._compile import kernel
 from trsvr._vectors import SHORT, add_scaled, dot
 from trsvr.parts import cholesky
 
-# The smallest eigenvalue that P may have, relative to the largest entry on its diagonal.
-_FLOOR = 1e-13
+# What P has on its diagonal at least beyond the losses' curvature, relative to that: below it is their rounding. Each
+# entry is measured by itself, so that units of columns do not matter.
+_FLOOR = 1e-15
 # Less is none: what a gradient is divided by must not make its square overflow.
 _NO_CURVATURE = 1e-100
 
@@ -47,8 +48,7 @@ class DiagonalNorm:
     """P = a diagonal, kept positive."""
 
     def __init__(self, diagonal: Vector) -> None:
-        largest = float(diagonal.max(initial=0.0))
-        self.diagonal = np.maximum(diagonal, max(_FLOOR * largest, _NO_CURVATURE))
+        self.diagonal = np.maximum(diagonal, _NO_CURVATURE)
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
@@ -237,9 +237,9 @@ class DenseNorm:
         self.convex = bool((penalty >= 0.0).all())
         if not (np.isfinite(losses).all() and np.isfinite(penalty).all()):
             raise FloatingPointError("the curvature is too large for floating-point numbers: scale the columns of X")
-        floor = _FLOOR * max(float(np.diagonal(losses).max(initial=0.0)), float(np.abs(penalty).max(initial=0.0)))
+        floor = np.maximum(_FLOOR * np.diagonal(losses), _NO_CURVATURE)
         # Where the penalty bends down, P takes its size: a step along such a coordinate is then of the right scale.
-        shift = np.maximum(np.abs(penalty), max(floor, np.finfo(float).tiny))
+        shift = np.maximum(np.abs(penalty), floor)
         self._unchanged = bool((shift - penalty <= floor).all())
         matrix = losses.copy()
         on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
