@@ -28,8 +28,11 @@ from trsvr._arrays import Numbers
 from trsvr._compile import record
 from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
 
+# log(1 + e) is four terms of its series, to the last digit, where e is less.
+_SMALL = 2.0**-12
 # Newton's iterations on one dual variable: usually one or two, and bisection where they go astray.
 _MOST_ITERATIONS = 60
+_TINY = float(np.finfo(float).tiny)
 # The last one is added to first order, so that the square of this is what is left.
 _SMALL_STEP = 1e-3
 
@@ -44,9 +47,15 @@ class Logistic(NamedTuple):
         return additive + np.log(factor)
 
     def split_value(self, margin: Numbers, label: Numbers) -> tuple[Numbers, Numbers]:
-        """(a, c) with loss = a + log(c) and 1 ≤ c ≤ 2, so that one logarithm serves the product of many c."""
+        """(a, c) with loss = a + log(c) and 1 ≤ c ≤ 2, so that one logarithm serves the product of many c.
+
+        A small e = exp(−|z|) would lose its digits in c: there c is one, and log(1 + e) a part of a.
+        """
         m = margin * label
-        return np.maximum(-m, 0.0), 1.0 + exp_minus(np.abs(m))
+        e = exp_minus(np.abs(m))
+        small = np.where(e < _SMALL, e, 0.0)
+        series = small * (1.0 - small * (0.5 - small * (1.0 / 3.0 - 0.25 * small)))
+        return np.maximum(-m, 0.0) + series, 1.0 + (e - small)
 
     def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative, −y σ(−y z)."""
@@ -204,14 +213,18 @@ class Softmax(NamedTuple):
         for k in range(1, len(margins)):
             largest = np.maximum(largest, margins[k])
         of_label = entry_of(label, margins) - largest
-        total = 0.0
+        total: Numbers = 0.0
+        others: Numbers = 0.0
         for k in range(len(margins)):
             margins[k] = exp_minus(largest - margins[k])
             total += margins[k]
+            others += np.where(label == k, 0.0, margins[k])
+        own = entry_of(label, margins)
         for k in range(len(margins)):
             margins[k] /= total
         add_to_entry(label, -1.0, margins)
-        return np.log(total) - of_label
+        # Where the label is the most probable the loss is small, and keeps its digits in another form.
+        return np.where(others <= own, np.log1p(others / np.maximum(own, _TINY)), np.log(total) - of_label)
 
     def curvature_product(self, margins: Numbers, label: Numbers, directions: Numbers) -> None:
         """Multiply ``directions`` by the curvature, in place; ``margins`` is overwritten."""
