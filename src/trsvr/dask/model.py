@@ -20,8 +20,9 @@ from trsvr.dask.blocks import Facts, Formulas, Order, Rowset, Sums, hash_block, 
 from trsvr.dask.inputs import as_blocks
 from trsvr.dask.rounds import Rounds
 from trsvr.dask.rows import EpochStream, Here
-from trsvr.dask.view import DaskView, Pool
+from trsvr.dask.view import CentredDaskView, DaskView, Pool
 from trsvr.problems.base import Problem
+from trsvr.problems.centring import CentredProblem, Centring, means_by_product
 from trsvr.problems.linear import LinearModel as LocalModel
 from trsvr.problems.linear import classes_in, rows_of_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
@@ -243,6 +244,12 @@ class LinearModel(Problem):
     def curvature_view(self) -> CurvatureView:
         """What the adaptive mode looks at."""
         return self.for_run().curvature_view()
+
+    def centred(self) -> Problem:
+        """The same model in centred coordinates, where it has an intercept; the means cost a round."""
+        if not self.intercept:
+            return self
+        return CentredProblem(self, Centring(means_by_product(self), self.n_outputs), CentredDaskView)
 
     # ------------------------------------------------------------------------------------------------------ rows
 

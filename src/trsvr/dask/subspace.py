@@ -28,6 +28,7 @@ from trsvr._vectors import dot
 from trsvr.dask.rows import Here
 from trsvr.parts.norms import IdentityNorm
 from trsvr.parts.subproblems import minimizer_in_eigenbasis, preconditioned_cg
+from trsvr.problems.centring import Centring
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
 
 if TYPE_CHECKING:
@@ -126,6 +127,24 @@ class SampledHessian:
         for view in self._views:
             out += view.problem.n_samples / self.n_rows * part(view)
         return out
+
+
+class CentredSample(SampledHessian):
+    """The same in centred coordinates."""
+
+    def __init__(self, sampled: SampledHessian, frame: Centring) -> None:
+        super().__init__(sampled._views, sampled._d)
+        self._frame = frame
+
+    def product(self, v: Vector) -> Vector:
+        """Times v."""
+        return self._frame.gradient_inside(super().product(self._frame.outside(v)))
+
+    def diagonal(self) -> Vector:
+        """Its diagonal: each column's second moment about its mean, where curvatures do not depend on the column."""
+        D = super().diagonal().reshape(-1, self._frame.outputs)
+        D[:-1] = np.maximum(D[:-1] - self._frame.means[:, None] ** 2 * D[-1], 0.0)
+        return D.ravel()
 
 
 class Subspace:

@@ -30,7 +30,8 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
-from trsvr.dask.subspace import HeldRows, step_in_subspace
+from trsvr.dask.subspace import CentredSample, HeldRows, SampledHessian, step_in_subspace
+from trsvr.problems.centring import CentredView
 from trsvr.problems.curvature import MarginView, draw_runs
 from trsvr.problems.steps import StepRequest, StepTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
@@ -280,8 +281,11 @@ class DaskView(CurvatureView):
 
     def step(self, request: StepRequest) -> StepTaken:
         """Conjugate gradients would wait for every product: the best step within a few directions, in one round."""
-        sampled = self._pool.held.at(self._x, self._raised)
-        return step_in_subspace(request, sampled, self.diagonal(), self.product)
+        return step_in_subspace(request, self.sampled(), self.diagonal(), self.product)
+
+    def sampled(self) -> SampledHessian:
+        """Curvatures at the view's point of rows that have come here to stay."""
+        return self._pool.held.at(self._x, self._raised)
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses.
@@ -347,6 +351,28 @@ class DaskView(CurvatureView):
             near = starts[np.searchsorted(starts, low - length, "right") : np.searchsorted(starts, high)]
             runs.append((np.maximum(near, low) - low, np.minimum(near + length, high) - low))
         return runs
+
+
+class CentredDaskView(CentredView):
+    """Such a view in centred coordinates."""
+
+    view: DaskView
+
+    def mixed(self, intercepts: Vector) -> Matrix:
+        """As if the curvatures did not depend on the columns: a product would be a round."""
+        return self.frame.means[:, None] * intercepts
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses times v, or times each row of a matrix: one round."""
+        if v.ndim == 1:
+            return super().product(v)
+        products = self.view.product(np.array([self.frame.outside(row) for row in v]))
+        return np.array([self.frame.gradient_inside(row) for row in products])
+
+    def step(self, request: StepRequest) -> StepTaken:
+        """The best step within a few directions."""
+        sampled = CentredSample(self.view.sampled(), self.frame)
+        return step_in_subspace(request, sampled, self.diagonal(), self.product)
 
 
 def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:

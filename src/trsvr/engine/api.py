@@ -277,7 +277,9 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
     def prepare() -> State:
         problem.warm_up()
         run.method = plan.method.resolve(problem, plan.start, recommended_step)
-        state = run.method.init(problem, plan.start.copy())
+        if run.method.centres:
+            run.problem = problem.centred()
+        state = run.method.init(run.problem, run.problem.frame.inside(plan.start))
         if kind is not None:
             _compiled_before.add(kind)
         return state

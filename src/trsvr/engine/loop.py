@@ -79,7 +79,7 @@ class Loop:
         self.compute(run.evaluate)
         if run.problem.has_value is None and math.isnan(run.state.value):
             run.has_value = self.best.has_value = False
-        test.start(run.state.value, run.state.gradient, self.compute(lambda: _gradient_at_zero(run, test)))
+        test.start(run.state.value, run.gradient, self.compute(lambda: _gradient_at_zero(run, test)))
         return self.look(EpochReport())
 
     def _may_go_on(self) -> bool:
@@ -94,12 +94,12 @@ class Loop:
 
     def look(self, report: EpochReport) -> bool:
         """At an epoch's end, with value and gradient known: judge, record, show; returns whether to go on."""
-        run, test, state = self.work, self.plan.test, self.work.state
+        run, test, state, gradient = self.work, self.plan.test, self.work.state, self.work.gradient
         with self.stop.held():
-            status = test.judge(state.value, state.gradient, run.has_value, state.progress)
+            status = test.judge(state.value, gradient, run.has_value, state.progress)
             if status is not None and status.success and run.method.needs_reference and run.epoch:
                 run.charge_evaluation()
-            self.best.offer(state.x, state.value, state.gradient, status is Status.CONVERGED)
+            self.best.offer(run.x, state.value, gradient, status is Status.CONVERGED)
             row = run.row(report)
             status = status or self.plan.limits.reached(row)
             if status is not None:
@@ -169,7 +169,7 @@ class Loop:
         if not self.work.has_value:
             return Status.ROUNDING_FLOOR, ""
         best = self.best
-        why = why_it_stands_still(self.work.problem, best.x, best.value, best.gradient, self.plan.test.scale)
+        why = why_it_stands_still(self.plan.problem, best.x, best.value, best.gradient, self.plan.test.scale)
         return (Status.ROUNDING_FLOOR, "") if why is None else (Status.NO_PROGRESS, why)
 
 
@@ -178,5 +178,5 @@ def _gradient_at_zero(run: Run, test: GradientTest) -> Vector | None:
     if not run.problem.defined_at_zero:
         return None
     if not test.is_relative or not run.state.x.any():
-        return run.state.gradient
-    return run.problem.value_and_gradient(np.zeros_like(run.state.x))[1]
+        return run.gradient
+    return run.problem.frame.gradient_outside(run.problem.value_and_gradient(np.zeros_like(run.state.x))[1])

@@ -82,6 +82,16 @@ class Run:
         "uncharged_seconds",
     )
 
+    @property
+    def x(self) -> Vector:
+        """Where the run is, in the user's coordinates."""
+        return self.problem.frame.outside(self.state.x)
+
+    @property
+    def gradient(self) -> Vector:
+        """∇f there, in the same."""
+        return self.problem.frame.gradient_outside(self.state.gradient)
+
     def announce(self, source: RowSource, limits: Limits) -> None:
         """Tell a problem whose rows are elsewhere what the coming epoch will draw, so that it can send for them."""
         if limits.epochs is None or self.epoch < limits.epochs:
@@ -152,8 +162,8 @@ class Run:
 
     def row(self, report: EpochReport) -> dict[str, float]:
         """The present state as a row of the trace."""
-        value, gradient = self.state.value, self.state.gradient
-        known = {**self.counts(), "value": value, "gradient_norm_sq": dot(gradient, gradient)}
+        gradient = self.gradient
+        known = {**self.counts(), "value": self.state.value, "gradient_norm_sq": dot(gradient, gradient)}
         return {name: known[name] if name in known else vars(report)[name] for name in TRACE_COLUMNS}
 
     def result(self, best: Best, status: Status, detail: str = "") -> Result:

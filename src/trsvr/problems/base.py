@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trsvr import _html
 from trsvr._arrays import ROOT_EPSILON, Indices, Matrix, Vector
 from trsvr._draws import Draws
+from trsvr.problems.frames import Frame
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices
@@ -35,6 +36,7 @@ class Problem:
     kind: Any = None  # what decides, beside the solver, what is compiled for it; None: unknown
     defined_at_zero: bool = False  # whether f is finite at zero for sure: its gradient there is a scale for others
     largest_squared_row: float | None = None  # of a linear model: max over i of weight_i ‖x_i‖²
+    frame: Frame = Frame()  # its coordinates
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN where the problem has no values, and ∇f(x): one pass."""
@@ -67,6 +69,10 @@ class Problem:
 
     def for_run(self) -> Problem:
         """The problem as one run sees it: one whose rows travel keeps there what is on its way."""
+        return self
+
+    def centred(self) -> Problem:
+        """The same problem in coordinates in which columns of data are centred, where it has an intercept."""
         return self
 
     def expect(self, draws: Draws, batches: tuple[int, int] | None) -> None:

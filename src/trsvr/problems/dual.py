@@ -35,6 +35,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
 from trsvr._draws import Draws
 from trsvr._vectors import copy_into
+from trsvr.problems.frames import Frame
 from trsvr.problems.losses import has_dual
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.passes import Runs
@@ -210,6 +211,7 @@ class DualAscent:
         self.slopes = np.zeros(rows)
         self.overlap = 1.0
         self.begun = False
+        self.frame = Frame()  # the coordinates of the caller's point
 
     def warm_up(self) -> None:
         """Compile (or load) what will be needed."""
@@ -232,12 +234,14 @@ class DualAscent:
         At the minimiser that is one, and x stays; elsewhere w(u) = x − ∇f/λ may be far away.
         """
         compiled_for(_slopes_at, self.kernels)(self.kernels, margins, self.slopes)
-        columns, centre = self.kernels.columns, x[self.kernels.columns] if self.problem.intercept else 0.0
-        x[:columns] -= gradient[:columns] / self.strength
+        at, gradient = self.frame.outside(x), self.frame.gradient_outside(gradient)
+        columns, centre = self.kernels.columns, at[self.kernels.columns] if self.problem.intercept else 0.0
+        at[:columns] -= gradient[:columns] / self.strength
         mean = gradient[columns] if self.problem.intercept else 0.0
-        part = self._best_part(centre * mean, self.strength * float(x[:columns] @ x[:columns]) + self._slack(mean))
-        x[:columns] *= part
+        part = self._best_part(centre * mean, self.strength * float(at[:columns] @ at[:columns]) + self._slack(mean))
+        at[:columns] *= part
         self.slopes *= part
+        x[:] = self.frame.inside(at)
         self.begun = True
 
     def _best_part(self, linear: float, quadratic: float) -> float:
@@ -260,15 +264,17 @@ class DualAscent:
 
     def epoch(self, x: Vector, draws: Draws, number: int, time_is_up: Callable[[], bool]) -> int:
         """A step on every row; changes u and x. Returns how many rows there were time for."""
+        at = self.frame.outside(x)
         if self.problem.intercept:
-            x[self.kernels.columns] -= self.ease * self._conjugates()[1] / self.strength  # b = c − r/ρ
+            at[self.kernels.columns] -= self.ease * self._conjugates()[1] / self.strength  # b = c − r/ρ
         order = draws.stream("dual", number).permutation(self.buckets)
         done = 0
         for of_round in np.array_split(order, self.rounds):
-            self._round(x, of_round)
+            self._round(at, of_round)
             done += of_round.size
             if time_is_up():
                 break
+        x[:] = self.frame.inside(at)
         return min(done * self.bucket_size, self.n)
 
     def _round(self, x: Vector, order: Indices) -> None:
@@ -301,7 +307,7 @@ class DualAscent:
         order, and (r²/2λ)·max‖x_i‖² bounds what is left when the u_i of one sign are scaled to sum to zero.
         """
         conjugates, mean = self._conjugates()
-        columns = self.kernels.columns
+        columns, x = self.kernels.columns, self.frame.outside(x)
         bound = value + conjugates + 0.5 * self.strength * float(x[:columns] @ x[:columns])
         if self.problem.intercept:
             longest = max(1.0, self.problem.largest_squared_row)

@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems import fingerprint
-from trsvr.problems.base import LinearProblem
+from trsvr.problems.base import LinearProblem, Problem
+from trsvr.problems.centring import CentredProblem, Centring, SmallCentredProblem
 from trsvr.problems.curvature import MarginView
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
+from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum
 from trsvr.problems.rows import DenseRows, Rows
 from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
@@ -285,6 +287,32 @@ class LinearModel(LinearProblem):
         if self.is_small:
             return small_view(self.small)
         return MarginView(self) if self.n_outputs == 1 else OutputView(self)
+
+    def centred(self) -> Problem:
+        """The same model in centred coordinates, where it has an intercept."""
+        if not self.intercept:
+            return self
+        if self.is_small:
+            model, means = self._small_centred
+            return SmallCentredProblem(self, model.with_regularizer(self.regularizer), means)
+        return CentredProblem(self, Centring(self.column_means, self.n_outputs))
+
+    @cached_property
+    def _small_centred(self) -> tuple[SmallModel, Vector]:
+        return self.small.centred(self.n_features)
+
+    @cached_property
+    def column_means(self) -> Vector:
+        """Weighted means of the columns; zero where they are no numbers. They need not be exact."""
+        weights = self.kernels.weights if self.kernels.weights.size else np.ones(self.kernels.labels.size)
+        if self.n_outputs > 1:
+            with one_blas_thread():
+                means = np.asarray(weights @ as_matrix(self.kernels.rows, self.n_features)) / self.n_samples
+        else:
+            along = np.zeros(self.n_parameters)
+            along[-1] = 1.0
+            means = self.summed(WeightedSum(weights, along), 1.0 / self.n_samples)[1][:-1]
+        return np.where(np.isfinite(means), means, 0.0)
 
     @property
     def lasts_long(self) -> bool:  # type: ignore[override]  # it depends on the size

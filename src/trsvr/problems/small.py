@@ -103,6 +103,9 @@ class SmallModel:
             table = kernels.offset.reshape(-1, self.outputs)
             table = table if chosen is None else table[chosen]
             self.offset = table[:, 0] if self.outputs == 1 else table.T
+        self._cut_up()
+
+    def _cut_up(self) -> None:
         d = self.design.shape[1]
         most = _LONE_ENTRIES // d if self.outputs == 1 else _LONE_PRODUCTS // (d * self.outputs)
         self._pieces = self._cut(most)
@@ -118,6 +121,21 @@ class SmallModel:
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), regularizer=regularizer)
         return other
+
+    def centred(self, columns: int) -> tuple[SmallModel, Vector]:
+        """The same rows with these columns centred, and what was subtracted: their weighted means."""
+        weights = np.full(self.n, 1.0 / self.n) if self.scale is None else self.scale / self.n
+        design, means = self.design.copy(), np.zeros(columns)
+        for _ in range(2):  # twice: a constant column is then zero, to its last bit
+            with np.errstate(all="ignore"):
+                rest = _apart(design[:, :columns].T, weights)
+            rest[~np.isfinite(rest)] = 0.0
+            design[:, :columns] -= rest
+            means += rest
+        other = object.__new__(SmallModel)
+        vars(other).update(vars(self), design=design)
+        other._cut_up()
+        return other, means
 
     # -------------------------------------------------------------------------------------------- products with rows
 

@@ -180,6 +180,7 @@ class Solver:
 
     judges: ClassVar[bool] = False  # whether `judge` may go back to where an epoch began
     drives: ClassVar[bool] = False  # whether its loop is not ours: `drive`
+    centres: ClassVar[bool] = False  # whether it works with centred columns
 
     @property
     def needs_reference(self) -> bool:

@@ -43,7 +43,7 @@ class AdaptiveTRSVR(Solver):
     max_cg: int | str = "auto"
     rules: Rules = field(default_factory=Rules)
 
-    judges = True
+    judges = centres = True
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "inner_steps", "max_cg"):

@@ -21,7 +21,7 @@ from trsvr.solvers.base import EpochReport, State, flat, refill, within
 
 _EPSILON = float(np.finfo(float).eps)
 # Of the snapshots in checkpoints. 2: state in groups, random streams by name.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass
@@ -154,8 +154,9 @@ class AdaptiveState:
         """Take over such a snapshot."""
         if snapshot.get("version") != _VERSION:
             raise ValueError(
-                f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release that drew "
-                f"other random numbers; this one reads version {_VERSION}. Begin the run anew, in another file"
+                f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release with "
+                f"other coordinates or random numbers; this one reads version {_VERSION}. "
+                "Begin the run anew, in another file"
             )
         self.kind = "dense" if snapshot["dense"] else self.kind
         self.here.restore(within("here", snapshot))

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
-from trsvr.problems.base import LinearProblem
+from trsvr.problems.base import LinearProblem, Problem
+from trsvr.problems.centring import CentredProblem, Centring, means_by_product
 from trsvr.problems.linear import LinearModel as CompiledModel
 from trsvr.problems.linear import _labels, _weights, checked_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
@@ -24,7 +25,7 @@ from trsvr.torch.linear import formulas
 from trsvr.torch.linear.penalty import Penalty
 from trsvr.torch.linear.rows import DenseRows, Rows, SparseRows
 from trsvr.torch.linear.sums import Sums
-from trsvr.torch.linear.view import TensorView
+from trsvr.torch.linear.view import CentredTensorView, TensorView
 
 _log = logging.getLogger("trsvr")
 _FLOATS = (torch.float32, torch.float64)
@@ -157,6 +158,12 @@ class LinearModel(LinearProblem):
     def curvature_view(self) -> TensorView:
         """What the adaptive mode looks at."""
         return TensorView(self)
+
+    def centred(self) -> Problem:
+        """The same model in centred coordinates, where it has an intercept."""
+        if not self.intercept:
+            return self
+        return CentredProblem(self, Centring(means_by_product(self), self.n_outputs), CentredTensorView)
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x) and ∇f(x): one pass over the data."""

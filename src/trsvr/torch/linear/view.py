@@ -7,6 +7,7 @@ on a device that is cheaper than writing one of them per row in each pass and re
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.parts.norms import DenseNorm
+from trsvr.problems.centring import CentredView
 from trsvr.problems.steps import WalkRequest, WalkTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 from trsvr.torch.linear.sums import NOISE, Runs
@@ -195,6 +197,26 @@ class TensorView(CurvatureView):
         if dense:
             rows = self._worthwhile(1)
             self._drawn.matrix_host(self.x, False, None if rows >= self._drawn.n_rows else _cut(rows, 512), 0)
+
+
+class CentredTensorView(CentredView):
+    """Such a view in centred coordinates; a walk on the device is made in those of the rows."""
+
+    def walk(self, request: WalkRequest) -> WalkTaken:
+        """Steps on batches: what they are does not depend on coordinates."""
+        frame, norm = self.frame, request.norm
+        if not isinstance(norm, DenseNorm):
+            return super().walk(request)
+        there = replace(
+            request,
+            x=frame.outside(request.x),
+            reference=frame.outside(request.reference),
+            gradient=frame.gradient_outside(request.gradient),
+            norm=DenseNorm(frame.matrix_outside(norm.losses), norm.penalty),
+            step=lambda gradient, size: frame.outside(request.step(frame.gradient_inside(gradient), size)),
+        )
+        taken = self.view.walk(there)
+        return taken._replace(x=frame.inside(taken.x))
 
 
 def _cut(rows: int, runs: int) -> tuple[int, int]:
