@@ -22,8 +22,6 @@ LOSSES = {
     "pseudo-huber": problems.PseudoHuber,
     "softmax": problems.Softmax,
 }
-#: Losses that are never negative: f(x) bounds its own distance from the minimum.
-NOT_NEGATIVE = ("logistic", "squared-hinge", "squared", "pseudo-huber", "softmax")
 HESSIANS = ("estimated", "exact", "identity")
 
 

@@ -294,7 +294,9 @@ def _carry_out(
             "settings": dataclasses.asdict(result.solver),
             "seed": task.seed,
             "device": task.device,
-            **answer.outcome(result, _NO_GAP if lost else _gap(problem, result, task.loss)),
+            **answer.outcome(
+                result, _NO_GAP if lost else estimate_gap(problem, result.x, result.gradient, result.gap_bound)
+            ),
             "train": None if lost else data.train_scores(model),
             "held_out": data.held_out_scores(model),
             "held_out_rows": data.held_out_rows,
@@ -306,10 +308,6 @@ def _carry_out(
     else:
         show_pairs(f"{file.name}: {task.loss}, {task.method}", answer.lines(report, model))
     raise typer.Exit(_exit_status(result.status, o.number("--tol", task.tol, "auto", "none")))
-
-
-def _gap(problem: Any, result: Result, loss: str) -> Gap:
-    return estimate_gap(problem, result.x, result.gradient, result.value if loss in o.NOT_NEGATIVE else None)
 
 
 def _exit_status(status: Status, tolerance: Any) -> int:

@@ -78,7 +78,7 @@ class LinearModel(Problem):
         Whether the blocks stay in the workers' memory.
     """
 
-    is_elsewhere = compiles = defined_at_zero = True
+    is_elsewhere = compiles = defined_at_zero = certifies = True
 
     def __init__(
         self,

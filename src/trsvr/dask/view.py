@@ -32,7 +32,9 @@ from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
 from trsvr.dask.subspace import CentredSample, HeldRows, SampledHessian, step_in_subspace
 from trsvr.problems.centring import CentredView
+from trsvr.problems.certificate import GapFacts, linear_facts, steady_by_bend
 from trsvr.problems.curvature import MarginView, draw_runs
+from trsvr.problems.losses import bend_of
 from trsvr.problems.steps import StepRequest, StepTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 from trsvr.solvers.base import within
@@ -282,6 +284,13 @@ class DaskView(CurvatureView):
     def step(self, request: StepRequest) -> StepTaken:
         """Conjugate gradients would wait for every product: the best step within a few directions, in one round."""
         return step_in_subspace(request, self.sampled(), self.diagonal(), self.product)
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f; the curvature between several intercepts would take a round."""
+        if (self.n_outputs > 1 and self.problem.intercept) or bend_of(self.problem.loss) == math.inf:
+            return None
+        total = np.array([[self._weights()[0] / self.problem.n_samples]]) if self.n_outputs == 1 else np.zeros((0, 0))
+        return linear_facts(self.problem, x, value, total, lambda t: steady_by_bend(self.problem.loss, float(t[0])))
 
     def sampled(self) -> SampledHessian:
         """Curvatures at the view's point of rows that have come here to stay."""

@@ -224,7 +224,9 @@ def _finished(plan: RunPlan, content: Content) -> Result:
     status = Status.__members__.get(str(content["status"]))
     if status is None:
         raise _DoesNotFit(f"its status is {content['status']!r}")
-    return replace(run.result(best, status), message=str(content.get("message", status.value)))
+    bound = content.get("gap_bound")  # lacking where the process was killed at its very end
+    known = plan.problem.gap_bound(best.x) if bound is None else float(bound)
+    return replace(run.result(best, status, gap_bound=known), message=str(content.get("message", status.value)))
 
 
 @contextlib.contextmanager

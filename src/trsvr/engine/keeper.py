@@ -125,12 +125,12 @@ class Keeper:
         if self._written_epoch < 0 or self._every.is_due(run.epoch - self._written_epoch, since, self._took):
             self._write({})
 
-    def finish(self, status: Status | None, message: str = "") -> None:
+    def finish(self, status: Status | None, message: str = "", gap_bound: float = math.nan) -> None:
         """Write the last epoch's end; with a status the run is finished, without one it can be continued."""
         if self._snapshot is None:
             return
         if status is not None or self._snapshot["run"]["epoch"] > self._written_epoch:
-            self._write({} if status is None else {"status": status.name, "message": message})
+            self._write({} if status is None else {"status": status.name, "message": message, "gap_bound": gap_bound})
 
     def _write(self, more: Content) -> None:
         assert self._snapshot is not None

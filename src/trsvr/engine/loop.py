@@ -66,9 +66,11 @@ class Loop:
             detail = "" if self.stop.by is None else f"by {self.stop.by}"
             status, detail = self.final or (status, detail)
         interrupted = status is Status.INTERRUPTED
-        result = self.work.result(self.best, status, detail)
+        lost = interrupted or status in (Status.NOT_FINITE, Status.DIVERGED, Status.DATA_LOST)
+        bound = math.nan if lost else self.compute(lambda: self.work.gap_bound(self.best))
+        result = self.work.result(self.best, status, detail, bound)
         if self.keeper is not None:
-            self.keeper.finish(None if interrupted else status, result.message)
+            self.keeper.finish(None if interrupted else status, result.message, bound)
             if self.keeper.trouble is not None:
                 result = replace(result, message=f"{result.message}; {self.keeper.trouble}")
         return result

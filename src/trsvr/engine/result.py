@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -44,9 +45,12 @@ class Status(enum.Enum):
         """Whether the answer is what was asked for."""
         return self in (Status.CONVERGED, Status.ROUNDING_FLOOR)
 
-    def sentence(self, detail: str = "") -> str:
+    def sentence(self, detail: str = "", gap_bound: float = math.nan) -> str:
         """The sentence, with what is known beyond it."""
-        return f"{self.value} ({detail})" if detail else self.value
+        sentence = self.value
+        if self is Status.CONVERGED and not math.isnan(gap_bound):
+            sentence = f"converged: at most {gap_bound:.1g} above the minimum"
+        return f"{sentence} ({detail})" if detail else sentence
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,9 @@ class Result:
         The point of smallest value seen (of smallest gradient norm where the problem has no values).
     value, gradient, gradient_norm
         f, ∇f and ‖∇f‖ at x.
+    gap_bound : float
+        f(x) is at most this much above the minimum of f, rounding included; NaN where nothing is known, as for
+        functions of your own (docs/reliability.md).
     status : Status
         Why the run ended; ``message`` is its sentence, ``success`` whether it converged.
     epochs, gradient_evaluations, passes, seconds
@@ -80,6 +87,7 @@ class Result:
     seconds: float
     solver: Any
     rows: list[dict[str, float]] = field(repr=False)
+    gap_bound: float = math.nan
 
     @property
     def gradient_norm(self) -> float:
@@ -167,6 +175,7 @@ class Result:
             self.message,
             [
                 ("value", f"{self.value:.12g}"),
+                ("above the minimum by at most", "unknown" if math.isnan(self.gap_bound) else f"{self.gap_bound:.1e}"),
                 ("gradient norm", f"{self.gradient_norm:.3g}"),
                 ("x", f"{self.x.size} numbers"),
                 ("epochs", self.epochs),

@@ -166,18 +166,25 @@ class Run:
         known = {**self.counts(), "value": self.state.value, "gradient_norm_sq": dot(gradient, gradient)}
         return {name: known[name] if name in known else vars(report)[name] for name in TRACE_COLUMNS}
 
-    def result(self, best: Best, status: Status, detail: str = "") -> Result:
+    def gap_bound(self, best: Best) -> float:
+        """How far the best value is above the minimum at most: what is known where the run is, and how they differ."""
+        if not (best.has_value and math.isfinite(best.value) and all_finite(self.state.gradient)):
+            return math.nan
+        return self.method.gap_bound(self.problem, self.state) + min(best.value - self.state.value, 0.0)
+
+    def result(self, best: Best, status: Status, detail: str = "", gap_bound: float = math.nan) -> Result:
         """What the user gets."""
         return Result(
             x=best.x.copy(),
             value=best.value,
             gradient=best.gradient.copy(),
             status=status,
-            message=status.sentence(detail),
+            message=status.sentence(detail, gap_bound),
             epochs=self.epoch,
             gradient_evaluations=self.gradient_evaluations,
             passes=self.gradient_evaluations / self.problem.n_samples,
             seconds=self.seconds,
             solver=self.solver,
             rows=list(self.rows),
+            gap_bound=gap_bound,
         )

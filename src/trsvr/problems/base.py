@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +38,7 @@ class Problem:
     defined_at_zero: bool = False  # whether f is finite at zero for sure: its gradient there is a scale for others
     largest_squared_row: float | None = None  # of a linear model: max over i of weight_i ‖x_i‖²
     frame: Frame = Frame()  # its coordinates
+    certifies: bool = False  # whether its views may know a bound on f − min f
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN where the problem has no values, and ∇f(x): one pass."""
@@ -75,6 +77,14 @@ class Problem:
         """The same problem in coordinates in which columns of data are centred, where it has an intercept."""
         return self
 
+    def gap_bound(self, x: Vector) -> float:
+        """How far f(x) is above its minimum at most; not a number where nothing is known. One pass, or none."""
+        if not self.certifies:
+            return math.nan
+        problem = self.centred()
+        view, at = problem.curvature_view(), problem.frame.inside(x)
+        return view.gap_bound(at, *view.evaluate(at))
+
     def expect(self, draws: Draws, batches: tuple[int, int] | None) -> None:
         """Learn what the coming epoch will draw: batch size and number of batches, where they are known."""
 
@@ -111,6 +121,8 @@ class Problem:
 
 class LinearProblem(Problem):
     """What a linear model with rows in this process, or on its device, predicts."""
+
+    certifies = True
 
     n_features: int
     intercept: bool

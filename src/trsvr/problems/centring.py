@@ -15,6 +15,7 @@ import numpy as np
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.problems.base import Problem
+from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
 from trsvr.problems.frames import Frame
 from trsvr.problems.small import SmallModel, small_view
@@ -98,7 +99,7 @@ class CentredProblem(Problem):
         self.n_samples, self.n_parameters, self.n_outputs = model.n_samples, model.n_parameters, model.n_outputs
         self.is_elsewhere, self.compiles, self.is_small = model.is_elsewhere, model.compiles, model.is_small
         self.lasts_long, self.kind, self.defined_at_zero = model.lasts_long, model.kind, model.defined_at_zero
-        self.largest_squared_row = model.largest_squared_row
+        self.largest_squared_row, self.certifies = model.largest_squared_row, model.certifies
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """The value f and its gradient."""
@@ -228,6 +229,14 @@ class CentredView(CurvatureView):
             return None
         first, second, rows = found
         return self.frame.gradient_inside(first), self.frame.gradient_inside(second), rows
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f: the rows are shorter here."""
+        facts = self.view.gap_facts(self.frame.outside(x), value)
+        if facts is None:
+            return None
+        shorter = max(facts.spread - float(self.frame.means @ self.frame.means), 0.0)
+        return facts._replace(spread=shorter + _ROUNDING * facts.spread)
 
     def ascent(self) -> DualAscent:
         """Coordinate ascent in the dual, on the rows as they are."""

@@ -16,6 +16,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel
 from trsvr._draws import Draws
 from trsvr._vectors import dot
+from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.losses import curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
@@ -112,6 +113,7 @@ class MarginView(CurvatureView):
         self.d = problem.n_parameters
         self.margins = np.zeros(self.n_rows)
         self.weights = np.zeros(self.n_rows)
+        self._raised = False  # whether the curvatures are
         self._gram = SampledMatrix(problem, self.kernels)
         bound = curvature_bound(problem.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
@@ -126,6 +128,7 @@ class MarginView(CurvatureView):
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
+        self._raised = False
         return self.problem.value_and_gradient(x, self.margins, self.weights)
 
     def snapshot(self) -> dict[str, Vector]:
@@ -146,7 +149,7 @@ class MarginView(CurvatureView):
 
     def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures; returns their sum before over after."""
-        before = float(self.weights.sum())
+        before, self._raised = float(self.weights.sum()), True
         compiled_for(MarginKernels.raise_weights, self.kernels)(self.kernels, self.margins, self.weights, steep)
         if flat > 0.0:
             scale = self.kernels.weights if self.kernels.weights.size else 1.0
@@ -229,6 +232,18 @@ class MarginView(CurvatureView):
         runs = Runs(pairs_begin, pairs_end, groups)
         self.problem.passes.sums(ChangeSum(x, self.margins), self.kernels, use, runs)
         return first, second
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f."""
+        if self._raised and self.problem.intercept:
+            return None  # the curvatures are not those of the losses
+        n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
+        squares = dot(kept, kept) if not scale.size else dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
+        total, curved = np.array([[float(kept.sum()) / n]]), math.sqrt(squares / n)
+        return linear_facts(self.problem, x, value, total, lambda t: self._steady(float(t[0])), curved)
+
+    def _steady(self, t: float) -> bool:
+        return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)
 
     def ascent(self) -> DualAscent:
         """Coordinate ascent in the dual, not begun yet."""

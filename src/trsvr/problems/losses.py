@@ -253,6 +253,25 @@ _CURVATURE_BOUNDS: dict[type, float] = {
 }
 
 
+# By how much of itself a curvature changes for a unit of the margin, at most; infinite where it jumps.
+_BENDS: dict[type, Any] = {
+    Logistic: lambda loss: 1.0,
+    SquaredHinge: lambda loss: math.inf,
+    Squared: lambda loss: 0.0,
+    PseudoHuber: lambda loss: 1.5 / loss.delta,
+    Softmax: lambda loss: 1.0,
+}
+
+
+def bend_of(loss: Any) -> float | None:
+    """By how much of itself a curvature changes for a unit of the margin, at most, for a loss that is convex.
+
+    None where nothing is known, not even that it is convex; a loss from outside the package may say it as ``bend``.
+    """
+    known = _BENDS.get(type(loss))
+    return getattr(loss, "bend", None) if known is None else float(known(loss))
+
+
 def labels_of(loss: Any) -> str:
     """What kind of labels a loss wants; a loss from outside the package says so in an attribute ``labels``."""
     return str(_LABELS.get(type(loss)) or getattr(loss, "labels", "numbers"))

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
+from trsvr.problems.certificate import GapFacts, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
@@ -111,6 +113,18 @@ class OutputView(CurvatureView):
         """Mean Hessian blocks of the losses, each from about so many rows; and how many rows that took together."""
         found = [self._gram.matrix(weights, rows, draws, k) for k, weights in enumerate(self._curvatures())]
         return np.stack([matrix for matrix, _ in found]), sum(taken for _, taken in found)
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f."""
+        return linear_facts(self.problem, x, value, self._between_intercepts(), softmax_stays_steady)
+
+    def _between_intercepts(self) -> Matrix:
+        """Mean of diag(π) − ππᵀ."""
+        chances, weights = self._probabilities, self.kernels.weights
+        weighted = chances * weights[:, None] if weights.size else chances
+        with one_blas_thread():
+            squares = weighted.T @ chances
+        return (np.diag(weighted.sum(axis=0)) - squares) / self.problem.n_samples
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""

@@ -81,4 +81,16 @@ class Sum(NamedTuple):
         return Sum(self, other)
 
 
+def least_curvature(regularizer: Any, d: int) -> Any:
+    """What the curvature of a coordinate is at least, wherever it is; None where that is not known."""
+    if isinstance(regularizer, L2):
+        return regularizer.strength
+    if isinstance(regularizer, DoubleWell):
+        return -4.0 * regularizer.gamma * regularizer.a**2 / d
+    if isinstance(regularizer, Sum):
+        parts = [least_curvature(part, d) for part in regularizer]
+        return None if any(part is None for part in parts) else parts[0] + parts[1]
+    return None
+
+
 Regularizer = L2 | DoubleWell | Sum

@@ -7,6 +7,7 @@ have the same bits for any number of them.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +16,13 @@ import scipy.sparse
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
+from trsvr.problems.certificate import GapFacts, softmax_stays_steady, stays_steady
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
-from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, curvature_bound
+from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, bend_of, curvature_bound
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.matrix import as_matrix
 from trsvr.problems.output_curvature import raised_chances
-from trsvr.problems.regularizers import L2, DoubleWell, Sum
+from trsvr.problems.regularizers import L2, DoubleWell, Sum, least_curvature
 from trsvr.problems.rows import DenseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
@@ -116,6 +118,12 @@ class SmallModel:
         slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
         return [(rows, self.design[rows]) for rows in slices]
 
+    @cached_property
+    def mean_squares(self) -> Vector:
+        """Of each column."""
+        scale = np.full(self.n, 1.0 / self.n) if self.scale is None else self.scale / self.n
+        return np.einsum("ij,ij,i->j", self.design, self.design, scale)
+
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
         other = object.__new__(SmallModel)
@@ -134,6 +142,7 @@ class SmallModel:
             means += rest
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), design=design)
+        vars(other).pop("mean_squares", None)
         other._cut_up()
         return other, means
 
@@ -286,6 +295,33 @@ class _View(CurvatureView):
         """∇r(x)."""
         return self.model.penalty_slopes(x)
 
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f."""
+        model, columns = self.model, self.model.penalised // self.model.outputs
+        if bend_of(model.loss) is None:
+            return None
+        squares, sizes = model.mean_squares, np.abs(x.reshape(-1, model.outputs)).max(axis=1)
+        return GapFacts(
+            least_curvature(model.regularizer, model.penalised),
+            self.between_intercepts() if model.design.shape[1] > columns else None,
+            float(squares[:columns].sum()),
+            *self.sizes(),
+            self.steady,
+            float(np.sqrt(squares) @ sizes),
+        )
+
+    def sizes(self) -> tuple[float, float]:
+        """Root mean squares of the rows' slopes and curvatures."""
+        raise NotImplementedError
+
+    def between_intercepts(self) -> Matrix:
+        """Mean Hessian of the losses between the intercepts."""
+        raise NotImplementedError
+
+    def steady(self, t: Vector) -> bool:
+        """Whether curvatures stay above their half where slopes move along t."""
+        raise NotImplementedError
+
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
         return self.model.penalty_curvatures(x)
@@ -335,6 +371,23 @@ class SmallView(_View):
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses times v."""
         return self.model.product(self.weights, v)
+
+    def between_intercepts(self) -> Matrix:
+        """Mean curvature."""
+        return np.array([[np.mean(self.model.weighted(self._plain_curvatures()))]])
+
+    def _plain_curvatures(self) -> Vector:
+        """Of the losses, where those that are kept may be raised."""
+        return self.model.loss.curvature(self.margins, self.model.labels) * np.ones(self.n_rows)
+
+    def sizes(self) -> tuple[float, float]:
+        """Root mean squares of the rows' slopes and curvatures."""
+        slopes = self.model.loss.slope(self.margins, self.model.labels)
+        return tuple(np.sqrt(np.mean(self.model.weighted(one * one))) for one in (slopes, self._plain_curvatures()))
+
+    def steady(self, t: Vector) -> bool:
+        """Whether curvatures stay above their half where slopes move by t times them."""
+        return stays_steady(self.model.loss, self.margins, self.model.labels, np.empty(0), float(t[0]))
 
     @np.errstate(all="ignore")
     def diagonal(self) -> Vector:
@@ -398,6 +451,23 @@ class SmallOutputView(_View):
     def _curvatures(self) -> Matrix:
         """π_k (1 − π_k) of every row, weighted."""
         return self.model.weighted(self._chances * (1.0 - self._chances))
+
+    def between_intercepts(self) -> Matrix:
+        """Mean of diag(π) − ππᵀ."""
+        weighted = self.model.weighted(self._probabilities)
+        return (np.diag(weighted.sum(axis=1)) - np.einsum("ki,li->kl", weighted, self._probabilities)) / self.n_rows
+
+    def sizes(self) -> tuple[float, float]:
+        """Root mean squares of the rows' slopes and curvatures: the matrix has at most its trace."""
+        chances = self._probabilities
+        slopes = chances.copy()
+        slopes[self.model.labels.astype(np.intp), np.arange(self.n_rows)] -= 1.0
+        squares = (slopes * slopes).sum(axis=0), (chances * (1.0 - chances)).sum(axis=0) ** 2
+        return tuple(np.sqrt(np.mean(self.model.weighted(one))) for one in squares)
+
+    def steady(self, t: Vector) -> bool:
+        """Whether probabilities stay positive where slopes move along t."""
+        return softmax_stays_steady(t)
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
+from trsvr.problems.certificate import GapFacts, gap_bound
 from trsvr.problems.steps import StepRequest, StepTaken, WalkRequest, WalkTaken
 
 if TYPE_CHECKING:
@@ -161,6 +162,15 @@ class CurvatureView(Protocol):
     def start_ascent(self, ascent: DualAscent, x: Vector, gradient: Vector) -> None:
         """Let it begin at the view's point x, where f has this gradient; x is then the point of the dual one."""
         _has_no("ascent")
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f at the view's point x; None where nothing does."""
+        return None
+
+    def gap_bound(self, x: Vector, value: float, gradient: Vector) -> float:
+        """How far f is above its minimum at the view's point x, at most; not a number where nothing is known."""
+        facts = self.gap_facts(x, value)
+        return math.nan if facts is None else gap_bound(facts, value, x, gradient)
 
     def snapshot(self) -> dict[str, Any]:
         """What the view knows, for a checkpoint."""

@@ -36,6 +36,8 @@ _DECREASE = 1e-4
 PATH_DECREASE = 1.0
 # f counts as at least this part of f(0): on separable data it goes to zero, and so does what can still be gained.
 _SMALLEST_VALUE = 1e-9
+# A certificate of this part of f says that a gradient is large in the units of its column alone.
+_CERTIFIED = 1e-9
 
 
 class Means(NamedTuple):
@@ -153,9 +155,10 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         return result
 
     def _warn_unless_converged(self, result: Result, threshold: float) -> None:
-        """A warning if, and only if, the gradient is larger than was asked for, with what to do about it."""
+        """A warning where the gradient is larger than was asked for, and no certificate says that its units are why."""
         largest = float(np.abs(result.gradient).max(initial=0.0))
-        if largest <= threshold or result.status is Status.CALLBACK:
+        certified = result.gap_bound <= _CERTIFIED * abs(result.value)
+        if largest <= threshold or certified or result.status is Status.CALLBACK:
             return
         found = f"the gradient's largest entry is {largest:.2g} and should be at most {threshold:.2g}"
         if result.status is Status.ROUNDING_FLOOR:
@@ -180,6 +183,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _remember(self, results: list[Result]) -> None:
         self.n_iter_ = np.array([result.epochs for result in results], dtype=np.int32)
+        self.gap_bound_ = max(result.gap_bound for result in results)
         self._traces = [result.rows for result in results]
 
     @property

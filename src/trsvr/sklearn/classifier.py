@@ -253,6 +253,9 @@ class TRSVRClassifier(ClassifierBase):
     intercept_ : array of shape (1,) or (K,)
     n_iter_ : array of shape (1,), or (K,) with the squared hinge and more than two classes
         Outer iterations.
+    gap_bound_ : float
+        The mean-loss form is at most this much above its minimum at the solution, before this is rounded to the
+        precision of X; NaN where that is not known.
     n_features_in_ : int
     feature_names_in_ : array of shape (p,)
         Where X has column names.

@@ -61,7 +61,7 @@ class TRSVRClassifierCV(ClassifierBase):
         Outer iterations (the most of the classes, with the squared hinge and more than two).
     classes_, coef_, intercept_, n_features_in_, feature_names_in_
         As for `TRSVRClassifier`.
-    loss_curve_, trace_
+    gap_bound_, loss_curve_, trace_
         Of the final fit; only with ``refit=True``.
 
     Examples
@@ -207,6 +207,7 @@ class TRSVRClassifierCV(ClassifierBase):
             total = float(X.shape[0] if weights is None else weights.sum())
             # From zero, one fit more among many: the result is then TRSVRClassifier's to the last bit.
             coef, intercept, results = self._solve(self._problems(X, places, weights), self.C_, total, None, means)
+            self.gap_bound_ = max(result.gap_bound for result in results)
             self._traces = [result.rows for result in results]
         else:
             best_of_fold = self.scores_.argmax(axis=1)

@@ -69,7 +69,7 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         In the precision of X, float32 or float64.
     intercept_ : float
     n_iter_ : array of shape (1,)
-    n_features_in_, feature_names_in_, loss_curve_, trace_
+    gap_bound_, n_features_in_, feature_names_in_, loss_curve_, trace_
         As for `TRSVRClassifier`.
 
     Notes

@@ -223,6 +223,10 @@ class Solver:
         """Keep the epoch's point or go back, now that value and gradient there are known."""
         raise NotImplementedError
 
+    def gap_bound(self, problem: Problem, state: State) -> float:
+        """How far f is above its minimum at the state's point, at most; not a number where nothing is known."""
+        return problem.gap_bound(state.x)
+
     def drive(self, problem: Problem, state: State, report_epoch: Callable[[EpochReport], bool]) -> None:
         """Run to the end; ``report_epoch`` says after every iteration whether to stop."""
         raise NotImplementedError

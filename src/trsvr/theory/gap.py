@@ -1,4 +1,4 @@
-"""How far a value is from the smallest one: a bound where μ is known, an estimate elsewhere."""
+"""How far a value is from the smallest one: a bound where there is one, an estimate elsewhere."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import numpy as np
 from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr.problems.base import as_problem, hessian_at
-from trsvr.theory.constants import strong_convexity
+
+# A bound of nearly f says no more than that f is not negative.
+_ALL = 0.999
 
 
-def gap_bound(problem: Any, gradient: Any) -> float | None:
-    """‖∇f(x)‖²/(2μ), which f(x) − min f never exceeds; None where the problem has no known μ > 0.
+def gap_bound(problem: Any, x: Any) -> float:
+    """A true upper bound on f(x) − min f; not a number where none is known. At most one pass over the data.
+
+    For convex linear models with a penalty it is the duality gap, with the rounding of its sums (a result has it as
+    ``gap_bound``); for others f itself, where f is not negative. `trsvr.problems.certificate` says how.
 
     Parameters
     ----------
     problem : FiniteSum
-    gradient : array
-        ∇f(x).
+    x : array
     """
-    gradient = _check.vector("gradient", gradient, problem.n_parameters)
-    try:
-        mu = strong_convexity(problem)
-    except ValueError:
-        return None
-    return float(gradient @ gradient) / (2.0 * mu) if mu > 0.0 else None
+    return as_problem(problem).gap_bound(_check.vector("x", x, problem.n_parameters))
 
 
 def expected_decrease(problem: Any, x: Any, gradient: Any, max_products: int = 100) -> float:
@@ -90,27 +89,25 @@ class Gap:
     sentence: str
 
 
-def estimate_gap(problem: Any, x: Any, gradient: Any, value: float | None = None) -> Gap:
-    """The bound where there is one, else the expected decrease.
+def estimate_gap(problem: Any, x: Any, gradient: Any, bound: float | None = None) -> Gap:
+    """The bound where it says more than that f is not negative, else the expected decrease.
 
     Parameters
     ----------
     problem : FiniteSum
     x, gradient : array
         A point and ∇f there.
-    value : float, optional
-        f(x), where f is known to be at least 0: the gap is then no larger than that.
+    bound : float, optional
+        `gap_bound` there, where it is known already.
     """
     if not np.isfinite(gradient).all():
         return Gap(math.nan, "unknown", "the gradient is not finite")
-    bound = gap_bound(problem, gradient)
-    if bound is not None and value is not None and value < bound:
-        return Gap(value, "bound", "at most f itself, since f ≥ 0; the gradient is too large to say more")
-    if bound is not None:
-        return Gap(bound, "bound", "at most ‖∇f‖²/(2μ), by strong convexity")
+    known = gap_bound(problem, x) if bound is None else bound
+    if known < _ALL * float(problem.value_and_gradient(x)[0]):
+        return Gap(known, "bound", "at most: the duality gap")
     decrease = expected_decrease(problem, x, gradient)
+    if not decrease < known and not math.isnan(known):
+        return Gap(known, "bound", "at most f itself, since f ≥ 0; the gradient is too large to say more")
     if math.isnan(decrease):
         return Gap(decrease, "unknown", "negative curvature here: not near a minimum")
-    return Gap(
-        decrease, "estimate", "about ½ gᵀH⁻¹g, what a Newton step would gain; there is no known μ > 0 for a bound"
-    )
+    return Gap(decrease, "estimate", "about ½ gᵀH⁻¹g, what a Newton step would gain; no bound is known")

@@ -30,7 +30,7 @@ def judge(it: Iteration) -> Progress:
     reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
     if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
         at_floor = _go_on(it, outcome, decrease)
-        return Progress(own.expected_decrease, at_floor, own.nonconvex or own.plain)
+        return Progress(_unless_doubtful(it), at_floor, own.nonconvex or own.plain)
     step = float(np.abs(state.x - outcome.x).max())
     at_floor = finite and own.escape.direction is None and outcome.gained_nothing(state.value)
     at_floor = at_floor or step <= _EPSILON * float(np.abs(outcome.x).max(initial=0.0))
@@ -78,6 +78,17 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
         return False
     full = outcome.length >= 1.0 and not outcome.taken.is_cut_off
     return full and radius.contraction > rules.useless and outcome.gained_nothing(state.value)
+
+
+def _unless_doubtful(it: Iteration) -> float:
+    """What is expected to be left; what the certificate says where that is much more, and still falls."""
+    state, own, rules = it.state, it.own, it.rules
+    if not own.expected_decrease <= (state.goal.decrease or rules.little * abs(state.value)):
+        return own.expected_decrease
+    before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
+    enough = rules.certified_small if it.problem.is_small else rules.certified
+    doubtful = own.bound > enough * abs(state.value) and own.bound < rules.falls * before
+    return own.bound if doubtful else own.expected_decrease
 
 
 def gained(outcome: Outcome, state: State) -> float:

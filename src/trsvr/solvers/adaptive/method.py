@@ -123,6 +123,13 @@ class AdaptiveTRSVR(Solver):
         outer_iteration(Iteration(problem, state, own, self.rules, self._choices, report), rows.draws)
         return report
 
+    def gap_bound(self, problem: Problem, state: State) -> float:
+        """From what the view at hand knows, unless its curvatures are raised."""
+        own = own_state(state)
+        view = own.here if own.begun else own.there
+        known = view.gap_bound(state.x, state.value, state.gradient)
+        return problem.gap_bound(problem.frame.outside(state.x)) if math.isnan(known) else known
+
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""
         return judge(Iteration(problem, state, own_state(state), self.rules, self._choices, report))

@@ -121,6 +121,12 @@ class Rules:
     # --------------------------------------------------------------------------------------------------------- endings
     #: a run may end where this part of |f| is expected: the loop's own rule, and so where a second look is due
     little: float = AUTO_DECREASE
+    #: it does not end while its certificate says more than this part of |f|
+    certified: float = 1e-6
+    #: or than this on small data, where another iteration costs next to nothing
+    certified_small: float = 1e-10
+    #: and less than this part of what it said before
+    falls: float = 0.5
     #: what is left to gain is estimated to a factor of about this
     doubt: float = 4.0
     #: that one step has left less than this part of its gain is not believed

@@ -124,6 +124,7 @@ class AdaptiveState:
     ascent: DualAscent | None = None
     begun: bool = False  # whether an outer iteration has been made
     expected_decrease: float = math.inf  # at the reference
+    bound: float = math.inf  # what the certificate said where the run seemed to end
     escape: Escape = field(default_factory=Escape)
     ahead: FoundStep = field(default_factory=FoundStep)
 

@@ -142,6 +142,7 @@ class LinearModel(LinearProblem):
         self.device = sums.device
         self.n_samples, self.n_features, self.n_outputs = sums.n_rows, sums.rows.columns, sums.outputs
         self.n_parameters, self.n_entries = sums.n_parameters, sums.rows.n_entries
+        self._mean_squared_row: float | None = None
         self.penalty = Penalty(regularizer, self.n_features * self.n_outputs)
 
     # ------------------------------------------------------------------------------------------ host and device
@@ -158,6 +159,13 @@ class LinearModel(LinearProblem):
     def curvature_view(self) -> TensorView:
         """What the adaptive mode looks at."""
         return TensorView(self)
+
+    @property
+    def mean_squared_row(self) -> float:
+        """Mean of weight_i (‖x_i‖² + 1 if there is an intercept): one pass, once."""
+        if self._mean_squared_row is None:
+            self._mean_squared_row = self.sums.mean_squared_row() + float(self.intercept)
+        return self._mean_squared_row
 
     def centred(self) -> Problem:
         """The same model in centred coordinates, where it has an intercept."""

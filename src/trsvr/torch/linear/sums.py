@@ -98,6 +98,10 @@ class Sums:
             return T
         return T * (self.weights if T.ndim == 1 else self.weights[:, None])
 
+    def mean_squared_row(self) -> float:
+        """Mean of weight_i ‖x_i‖²."""
+        return float(self._weighed(self.rows.squared_norms()).sum()) / self.n_rows
+
     def curvatures(self, x: Tensor, raised: bool = False) -> Tensor:
         """Weighted second derivatives, n × K; ``raised`` as `raise_curvatures` wants them."""
         find = formulas.raised_curvatures if raised else formulas.curvatures

@@ -18,6 +18,8 @@ from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.parts.norms import DenseNorm
 from trsvr.problems.centring import CentredView
+from trsvr.problems.certificate import GapFacts, linear_facts, steady_by_bend
+from trsvr.problems.losses import bend_of
 from trsvr.problems.steps import WalkRequest, WalkTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 from trsvr.torch.linear.sums import NOISE, Runs
@@ -90,6 +92,14 @@ class TensorView(CurvatureView):
         self._raised = True
         self._total = float(self.sums.total_curvature(self.at, raised=True))
         return before / self._total if self._total > 0.0 else 1.0
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f; between several intercepts the curvature is not known here."""
+        problem = self.problem
+        if problem.intercept and (self.n_outputs > 1 or self._raised or bend_of(problem.loss) == math.inf):
+            return None
+        total = np.array([[self._total / self.n_rows]])
+        return linear_facts(problem, x, value, total, lambda t: steady_by_bend(problem.loss, float(t[0])))
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""

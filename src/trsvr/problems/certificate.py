@@ -1,0 +1,121 @@
+"""A true upper bound on f(x) − min f for convex linear models, from what the last full pass has at hand.
+
+With weights s_i, losses φ_i of the margins z_i and a penalty r whose curvature is at least λ_j in each coordinate, any
+u with Σ s_i u_i = 0 (where there is an intercept) bounds min f from below, by −(1/N) Σ s_i φ_i*(u_i) − r*(−v) with
+v = (1/N) Σ s_i u_i x_i. The slopes at x are such a u, but for an intercept whose gradient g_b is not zero yet: that is
+put right by u_i = φ_i'(z_i) − tᵀ∇²φ_i, with H t = g_b for H = (1/N) Σ s_i ∇²φ_i. Nearly everything cancels (Fenchel's
+equality), and what is left is
+
+    f(x) − min f  ≤  tᵀH t  +  (‖g_w / √λ‖ + q / √λ)² / 2,      q = ‖(1/N) Σ s_i (∇²φ_i t) x_iᵀ‖ ≤ ‖t‖ h √V,
+
+with h² the mean of s_i‖∇²φ_i‖² and V that of s_i‖x_i − m‖², for any m: centred columns make it sharp. The first term
+needs curvatures that do not fall below half on the way from φ_i' to u_i. They do not for |t| ≤ 1/(2M) where a curvature
+changes by no more than M of itself for a unit of the margin (M = 1 for the logistic and softmax losses and all with a
+logarithmic link), and for a squared hinge while no row reaches the kink. Rounding of the gradient is added: a bound
+must not become true by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr._arrays import Matrix, Vector
+from trsvr.problems.losses import bend_of, curvature_bound
+from trsvr.problems.regularizers import least_curvature
+
+# Errors of the sums that make a gradient, in units of their last place: several times what has been seen.
+_UNITS = 8.0 * float(np.finfo(float).eps)
+
+
+class GapFacts(NamedTuple):
+    """What is known at a point."""
+
+    strengths: Any  # λ_j > 0, a number for all or one for each weight; None: the penalty has no such bound
+    intercepts: Matrix | None  # H, K × K; None: there is no intercept
+    spread: float  # V
+    slope: float  # root mean square of the slopes, at most
+    curved: float  # h, at most
+    steady: Callable[[Vector], bool]  # whether curvatures stay above their half for this t
+    reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
+    lowest: float = 0.0  # what f is at least
+
+
+def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
+    """f(x) − min f at most; not a number where nothing is known."""
+    known = value - facts.lowest
+    if not (math.isfinite(value) and np.isfinite(gradient).all()):
+        return math.nan
+    if facts.strengths is None or not np.min(facts.strengths) > 0.0:
+        return known
+    K = 0 if facts.intercepts is None else len(facts.intercepts)
+    weights = gradient.size - K
+    g_w, g_b = gradient[:weights], gradient[weights:]
+    per_row = facts.slope + facts.curved * facts.reach
+    shift = length = 0.0
+    if facts.intercepts is not None:
+        wanted = np.abs(g_b) + _UNITS * per_row if K == 1 else g_b
+        t = _solved(facts.intercepts, wanted)
+        shift, length = float(t @ facts.intercepts @ t), float(np.linalg.norm(t))
+        left = float(np.linalg.norm(facts.intercepts @ t - wanted))
+        if not (math.isfinite(shift) and left <= _UNITS * (per_row + float(np.abs(g_b).max())) and facts.steady(t)):
+            return known
+    root = np.sqrt(facts.strengths)
+    penalised = np.asarray(facts.strengths) * np.abs(x[:weights])
+    rounding = _UNITS * (per_row * math.sqrt(facts.spread) + float(np.linalg.norm(penalised)))
+    moved = length * facts.curved * math.sqrt(facts.spread) + rounding
+    residual = float(np.linalg.norm(g_w / root)) + moved / float(np.min(root))
+    return min(shift + 0.5 * residual * residual, known)
+
+
+def _solved(matrix: Matrix, wanted: Vector) -> Vector:
+    """H⁻¹g; softmax does not see what all intercepts have in common, and H is singular there."""
+    if len(matrix) == 1:
+        return wanted / matrix[0, 0] if matrix[0, 0] > 0.0 else np.full(1, np.inf)
+    return np.asarray(np.linalg.lstsq(matrix, wanted, rcond=1e-13)[0], dtype=np.float64)
+
+
+# --------------------------------------------------------------------------------------------- what linear models know
+
+
+def linear_facts(
+    problem: Any, x: Vector, value: float, intercepts: Matrix, steady: Any, curved: float | None = None
+) -> GapFacts | None:
+    """What is known of a linear model from the numbers that it keeps of its rows."""
+    bound = curvature_bound(problem.loss)
+    if bound is None or bend_of(problem.loss) is None:
+        return None
+    weights = problem.n_features * problem.n_outputs
+    rows = max(problem.mean_squared_row - float(problem.intercept), 0.0)
+    return GapFacts(
+        least_curvature(problem.regularizer, weights),
+        intercepts if problem.intercept else None,
+        rows,
+        math.sqrt(2.0 * bound * max(value, 0.0)),  # φ'² ≤ 2Bφ for losses that are not negative
+        math.sqrt(bound * float(np.trace(intercepts))) if curved is None else curved,
+        steady,
+        math.sqrt(rows) * float(np.linalg.norm(x[:weights])) + float(np.abs(x[weights:]).max(initial=0.0)),
+    )
+
+
+def stays_steady(loss: Any, margins: Vector, labels: Vector, weights: Vector, t: float) -> bool:
+    """Whether the curvatures stay above their half where each slope moves by t times its row's curvature."""
+    if bend_of(loss) != math.inf:
+        return steady_by_bend(loss, t)
+    gaps = 1.0 - margins * labels  # a squared hinge
+    active = gaps > 0.0 if not weights.size else (gaps > 0.0) & (weights > 0.0)
+    return bool((gaps[active] > abs(t)).all())
+
+
+def steady_by_bend(loss: Any, t: float) -> bool:
+    """The same from the loss alone."""
+    bend = bend_of(loss)
+    return bend is not None and bend * abs(t) <= 0.5
+
+
+def softmax_stays_steady(t: Vector) -> bool:
+    """Whether probabilities stay positive, and curvatures above their half, where slopes move along t."""
+    return float(t.max() - t.min()) <= 0.5
