@@ -296,8 +296,8 @@ def test_a_wrong_offset_is_named_with_its_row(client):
     offset[lengths[0] + 2] = np.inf
     with pytest.raises(ValueError, match=f"offset must be finite, got inf at row {lengths[0] + 2} "):
         trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), offset=cut(offset, lengths), client=client)
+    two = np.zeros((y.size, 2))
     with pytest.raises(ValueError, match="offset must have 1 numbers for each row of X, got 2"):
-        two = np.zeros((y.size, 2))
         trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), offset=cut(two, lengths), client=client)
     with pytest.raises(ValueError, match="offset must have one entry for each"):
         trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), offset=np.zeros(3), client=client)

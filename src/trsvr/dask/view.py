@@ -290,7 +290,7 @@ class DaskView(CurvatureView):
         if (self.n_outputs > 1 and self.problem.intercept) or bend_of(self.problem.loss) == math.inf:
             return None
         total = np.array([[self._weights()[0] / self.problem.n_samples]]) if self.n_outputs == 1 else np.zeros((0, 0))
-        return linear_facts(self.problem, x, value, total, lambda t: steady_by_bend(self.problem.loss, float(t[0])))
+        return linear_facts(self.problem, x, value, total, lambda t: steady_by_bend(self.problem.loss, t))
 
     def sampled(self) -> SampledHessian:
         """Curvatures at the view's point of rows that have come here to stay."""

@@ -170,7 +170,8 @@ class Run:
         """How far the best value is above the minimum at most: what is known where the run is, and how they differ."""
         if not (best.has_value and math.isfinite(best.value) and all_finite(self.state.gradient)):
             return math.nan
-        return self.method.gap_bound(self.problem, self.state) + min(best.value - self.state.value, 0.0)
+        bound, lower = self.method.gap_bound(self.problem, self.state), self.state.value - best.value
+        return bound if lower <= 0.0 else max(bound - lower, 0.0) + _SAME_VALUE * abs(best.value)
 
     def result(self, best: Best, status: Status, detail: str = "", gap_bound: float = math.nan) -> Result:
         """What the user gets."""

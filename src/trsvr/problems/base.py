@@ -85,6 +85,10 @@ class Problem:
         view, at = problem.curvature_view(), problem.frame.inside(x)
         return view.gap_bound(at, *view.evaluate(at))
 
+    def why_few_digits(self) -> str:
+        """What in the data may keep a bound from being small, and what to do about it; "" where nothing is known."""
+        return ""
+
     def expect(self, draws: Draws, batches: tuple[int, int] | None) -> None:
         """Learn what the coming epoch will draw: batch size and number of batches, where they are known."""
 

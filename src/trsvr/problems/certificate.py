@@ -39,7 +39,7 @@ class GapFacts(NamedTuple):
     spread: float  # V
     slope: float  # root mean square of the slopes, at most
     curved: float  # h, at most
-    steady: Callable[[Vector], bool]  # whether curvatures stay above their half for this t
+    steady: Callable[[float], bool]  # whether curvatures stay above their half for every t of this length
     reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
     lowest: float = 0.0  # what f is at least
 
@@ -57,11 +57,8 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
     per_row = facts.slope + facts.curved * facts.reach
     shift = length = 0.0
     if facts.intercepts is not None:
-        wanted = np.abs(g_b) + _UNITS * per_row if K == 1 else g_b
-        t = _solved(facts.intercepts, wanted)
-        shift, length = float(t @ facts.intercepts @ t), float(np.linalg.norm(t))
-        left = float(np.linalg.norm(facts.intercepts @ t - wanted))
-        if not (math.isfinite(shift) and left <= _UNITS * (per_row + float(np.abs(g_b).max())) and facts.steady(t)):
+        shift, length = _moved(facts.intercepts, g_b, _UNITS * per_row)
+        if not (math.isfinite(shift) and facts.steady(length)):
             return known
     root = np.sqrt(facts.strengths)
     penalised = np.asarray(facts.strengths) * np.abs(x[:weights])
@@ -71,11 +68,19 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
     return min(shift + 0.5 * residual * residual, known)
 
 
-def _solved(matrix: Matrix, wanted: Vector) -> Vector:
-    """H⁻¹g; softmax does not see what all intercepts have in common, and H is singular there."""
-    if len(matrix) == 1:
-        return wanted / matrix[0, 0] if matrix[0, 0] > 0.0 else np.full(1, np.inf)
-    return np.asarray(np.linalg.lstsq(matrix, wanted, rcond=1e-13)[0], dtype=np.float64)
+def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:
+    """Upper bounds of tᵀHt and ‖t‖ where Ht = g_b, and each entry of g_b may be wrong by ``error``."""
+    K = len(g_b)
+    if K > 1:  # softmax does not see what all intercepts have in common: g_b has none of it
+        H, g_b = H + np.trace(H) / K, g_b - g_b.mean()
+    if not np.isfinite(H).all():
+        return math.inf, math.inf
+    curvatures, directions = np.linalg.eigh(H)
+    along = np.abs(directions.T @ g_b) + error * math.sqrt(K)
+    if not curvatures[0] > 0.0:
+        return math.inf, math.inf
+    t = along / curvatures
+    return float(along @ t), float(np.linalg.norm(t))
 
 
 # --------------------------------------------------------------------------------------------- what linear models know
@@ -116,6 +121,6 @@ def steady_by_bend(loss: Any, t: float) -> bool:
     return bend is not None and bend * abs(t) <= 0.5
 
 
-def softmax_stays_steady(t: Vector) -> bool:
-    """Whether probabilities stay positive, and curvatures above their half, where slopes move along t."""
-    return float(t.max() - t.min()) <= 0.5
+def softmax_stays_steady(length: float) -> bool:
+    """Whether probabilities stay positive, and curvatures above their half, where slopes move along such a t."""
+    return 2.0 * length <= 0.5

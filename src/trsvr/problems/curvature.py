@@ -240,7 +240,7 @@ class MarginView(CurvatureView):
         n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
         squares = dot(kept, kept) if not scale.size else dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
         total, curved = np.array([[float(kept.sum()) / n]]), math.sqrt(squares / n)
-        return linear_facts(self.problem, x, value, total, lambda t: self._steady(float(t[0])), curved)
+        return linear_facts(self.problem, x, value, total, self._steady, curved)
 
     def _steady(self, t: float) -> bool:
         return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)

@@ -34,6 +34,8 @@ _VECTORS = 10
 # From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
 _LARGE = 2**24
 _LARGE_MATRIX = 2**20
+# Columns are far from zero where no more than this part of their mean square is around their means.
+_FAR = 1e-4
 
 FORMULAS = ("value", "slope", "curvature")
 SOFTMAX_FORMULAS = ("value_and_slopes", "curvature_product")
@@ -297,6 +299,13 @@ class LinearModel(LinearProblem):
             return SmallCentredProblem(self, model.with_regularizer(self.regularizer), means)
         return CentredProblem(self, Centring(self.column_means, self.n_outputs))
 
+    def why_few_digits(self) -> str:
+        """Without an intercept nothing is centred."""
+        squares = self.mean_squared_row
+        if self.intercept or squares - float(self.column_means @ self.column_means) > _FAR * squares:
+            return ""
+        return "columns far from zero cost digits: centre them, or add an intercept"
+
     @cached_property
     def _small_centred(self) -> tuple[SmallModel, Vector]:
         return self.small.centred(self.n_features)
@@ -305,7 +314,7 @@ class LinearModel(LinearProblem):
     def column_means(self) -> Vector:
         """Weighted means of the columns; zero where they are no numbers. They need not be exact."""
         weights = self.kernels.weights if self.kernels.weights.size else np.ones(self.kernels.labels.size)
-        if self.n_outputs > 1:
+        if self.n_outputs > 1 or not self.intercept:
             with one_blas_thread():
                 means = np.asarray(weights @ as_matrix(self.kernels.rows, self.n_features)) / self.n_samples
         else:

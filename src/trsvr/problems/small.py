@@ -318,7 +318,7 @@ class _View(CurvatureView):
         """Mean Hessian of the losses between the intercepts."""
         raise NotImplementedError
 
-    def steady(self, t: Vector) -> bool:
+    def steady(self, length: float) -> bool:
         """Whether curvatures stay above their half where slopes move along t."""
         raise NotImplementedError
 
@@ -385,9 +385,9 @@ class SmallView(_View):
         slopes = self.model.loss.slope(self.margins, self.model.labels)
         return tuple(np.sqrt(np.mean(self.model.weighted(one * one))) for one in (slopes, self._plain_curvatures()))
 
-    def steady(self, t: Vector) -> bool:
+    def steady(self, length: float) -> bool:
         """Whether curvatures stay above their half where slopes move by t times them."""
-        return stays_steady(self.model.loss, self.margins, self.model.labels, np.empty(0), float(t[0]))
+        return stays_steady(self.model.loss, self.margins, self.model.labels, np.empty(0), length)
 
     @np.errstate(all="ignore")
     def diagonal(self) -> Vector:
@@ -465,9 +465,9 @@ class SmallOutputView(_View):
         squares = (slopes * slopes).sum(axis=0), (chances * (1.0 - chances)).sum(axis=0) ** 2
         return tuple(np.sqrt(np.mean(self.model.weighted(one))) for one in squares)
 
-    def steady(self, t: Vector) -> bool:
+    def steady(self, length: float) -> bool:
         """Whether probabilities stay positive where slopes move along t."""
-        return softmax_stays_steady(t)
+        return softmax_stays_steady(length)
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""

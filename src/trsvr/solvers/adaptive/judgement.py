@@ -86,7 +86,8 @@ def _unless_doubtful(it: Iteration) -> float:
     if not own.expected_decrease <= (state.goal.decrease or rules.little * abs(state.value)):
         return own.expected_decrease
     before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
-    enough = rules.certified_small if it.problem.is_small else rules.certified
+    cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
+    enough = rules.certified_small if cheap else rules.certified
     doubtful = own.bound > enough * abs(state.value) and own.bound < rules.falls * before
     return own.bound if doubtful else own.expected_decrease
 

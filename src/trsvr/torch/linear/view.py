@@ -99,7 +99,7 @@ class TensorView(CurvatureView):
         if problem.intercept and (self.n_outputs > 1 or self._raised or bend_of(problem.loss) == math.inf):
             return None
         total = np.array([[self._total / self.n_rows]])
-        return linear_facts(problem, x, value, total, lambda t: steady_by_bend(problem.loss, float(t[0])))
+        return linear_facts(problem, x, value, total, lambda t: steady_by_bend(problem.loss, t))
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
