@@ -87,8 +87,9 @@ def grown(number: int) -> Case:
         loss, d = Softmax(), min(d, 10)
     spread = r.choice([0.0, 1.0, 3.0])
     X = r.normal(size=(n, d)) * 10.0 ** r.uniform(-spread, spread, d)
-    if r.random() < 0.4:
-        X = X + X.std(0) * 10.0 ** r.uniform(-1, r.choice([1, 4]), d)
+    intercept = bool(r.random() < 0.8)
+    if r.random() < 0.4:  # without an intercept nothing is centred
+        X = X + X.std(0) * 10.0 ** r.uniform(-1, r.choice([1, 4]) if intercept else 1, d)
     for _ in range(int(r.integers(1, 4)) if "dependent" in kinds else 0):
         first, second, third = r.integers(d, size=3)
         X[:, first] = r.choice([1.0, 0.5, 30.0]) * (X[:, second] + r.integers(2) * X[:, third])
@@ -105,7 +106,6 @@ def grown(number: int) -> Case:
     outputs = classes if isinstance(loss, Softmax) else 1
     offset = r.normal(size=(n, outputs)) if "offset" in kinds else None
     strength = 10.0 ** r.uniform(-8, 0)
-    intercept = bool(r.random() < 0.8)
     plain = isinstance(loss, Logistic | Softmax) and offset is None and "weights" not in kinds
     door = str(r.choice(DOORS if plain else ("minimize", "compiled")))
     if door == "compiled" and (type(loss), "sparse" in kinds, "float32" in kinds) not in COMPILED:
@@ -304,7 +304,7 @@ def check(family: str, number: int) -> tuple[list[str], str]:
     rounded = case.door == "estimator" and case.X.dtype == np.float32
     if ending.status in ("CONVERGED", "ROUNDING_FLOOR") and gap > WRONG * size and not ending.warned and not rounded:
         wrong.append("false ending")
-    if ending.status not in ("CONVERGED", "ROUNDING_FLOOR") or ending.warned:
+    if ending.status not in ("CONVERGED", "ROUNDING_FLOOR"):
         wrong.append("burnt")
     if gap > ending.bound + NOISE * size and not rounded:
         wrong.append("bound below the gap")

@@ -14,6 +14,7 @@ class Caution:
     level: float  # of the largest curvature, so much counts for every row, where there are degrees
     raised: bool = False
     by_degrees: bool = False  # whether it is being given up by degrees, with P of all rows
+    in_vain: bool = False  # whether it was given up because it made no difference
 
     def after_a_good_step(self, factor: float) -> None:
         """A step was kept, and so was the one before: less of it."""
@@ -23,7 +24,8 @@ class Caution:
     def answers_refusal(self, raising: Raising, graded: bool, factor: float) -> bool:
         """More caution after a refused step; returns whether there was any to be had."""
         if not self.raised:
-            self.raised = raising is not Raising.NOT
+            self.raised = raising is not Raising.NOT and not self.in_vain
+            self.in_vain = False
             return self.raised
         if self.by_degrees:
             self.by_degrees = False  # it was too early
@@ -32,6 +34,10 @@ class Caution:
             self.level = min(factor * self.level, 1.0)
             return True
         return False
+
+    def give_up(self) -> None:
+        """Raised curvatures are hardly more than the true ones: if the next step is refused too, that is not why."""
+        self.raised, self.in_vain = False, True
 
     def give_up_by_degrees(self, level: float) -> None:
         """P is of all rows and steps are poor all the same: it is the raised curvatures."""
