@@ -35,9 +35,12 @@ class Caution:
             return True
         return False
 
-    def give_up(self) -> None:
-        """Raised curvatures are hardly more than the true ones: if the next step is refused too, that is not why."""
-        self.raised, self.in_vain = False, True
+    def give_up(self, graded: bool) -> None:
+        """Raised curvatures are hardly more than the true ones.
+
+        If the next step, on the whole Hessian, is refused too, that is not why.
+        """
+        self.raised, self.in_vain = False, graded
 
     def give_up_by_degrees(self, level: float) -> None:
         """P is of all rows and steps are poor all the same: it is the raised curvatures."""
