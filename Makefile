@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all lint types unit browser bench bench-docs benchopt docs accessibility figures package oldest clean
+.PHONY: demo test test-all lint types unit browser bench bench-docs benchopt docs accessibility figures package oldest paper clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,12 @@ unit: $(VENV)/.developer browser
 test-all: lint types $(VENV)/.developer browser
 	$(PYTEST) -m "not long"
 	$(MAKE) oldest
+
+# All of the paper's studies, their alternatives and grids, and the page about them: about 160 minutes of one core. It can
+# be interrupted; the same command goes on. Data sets are looked for in TRSVR_DATA_DIR and downloaded otherwise.
+paper: $(VENV)/.developer
+	$(BIN)/trsvr paper run --complete --no-report --out paper
+	$(BIN)/trsvr paper report --out paper --into docs/replication.md
 
 # The report is tested in a real browser. Where it cannot be installed, those tests are skipped and say so.
 browser:
@@ -128,4 +134,4 @@ benchopt: $(OPT)/.ready
 	$(if $(LOGREG_L2),$(BENCHOPT) test "$(LOGREG_L2)" --skip-install -q -k trsvr)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(PEERS) $(OPT) .axe demo site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(PEERS) $(OPT) .axe demo paper site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

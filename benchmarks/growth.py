@@ -87,7 +87,7 @@ def draw(found: list[dict[str, float]], path: Path) -> None:
     rows = [row["rows"] for row in found]
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
     left.loglog(rows, [row["seconds"] for row in found], "o-", color="#0072B2", label="minimize")
-    left.loglog(rows, [row["pass_seconds"] for row in found], "s-", color="#999999", label="one value and gradient")
+    left.loglog(rows, [row["pass_seconds"] for row in found], "s-", color="#7A7A7A", label="one value and gradient")
     straight = [found[-1]["seconds"] * n / rows[-1] for n in rows]
     left.loglog(rows, straight, "--", color="black", linewidth=0.8, label="proportional to rows")
     left.set(xlabel="rows", ylabel="seconds")

@@ -1,36 +1,38 @@
-"""Draw the README's figure and write its table, both from what `make bench` measured.
+"""Draw the README's figure and write its numbers, from what `make bench` and benchmarks/first_steps.py measured.
 
     python benchmarks/readme.py
 
-The numbers are those of docs/figures/peers.json, which `make bench-docs` writes: λ = 1e-4, to a gap of 1e-9. Nothing is
-measured here.
+The table is that of docs/figures/peers.json, which `make bench-docs` writes: λ = 1e-4, to a gap of 1e-9; the sentence
+about compiling and testing that of docs/figures/first_steps.json. Nothing is measured here.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 NUMBERS = ROOT / "docs" / "figures" / "peers.json"
+FIRST_STEPS = ROOT / "docs" / "figures" / "first_steps.json"
 FIGURE = ROOT / "docs" / "figures" / "readme.png"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- numbers: python benchmarks/readme.py -->", "<!-- end of numbers -->"
+BEGIN, END = "<!-- {}: python benchmarks/readme.py -->", "<!-- end of {} -->"
 
 SHOWN = 3  # peers that a row names, and the figure shows
 L2, GOAL = 1e-4, 1e-9
 SWEPT, ALONE = "trsvr", "trsvr, nothing set"
 TITLES = {"covtype": "covtype standardised", "synthetic": "the paper's synthetic set", "rcv1": "rcv1 (substitute)"}
 INK, OURS = "#333333", "#0072b2"
-# Colour-blind safe (Okabe and Ito), one for each family of peers.
+# Near Okabe and Ito's, at least 3:1 against white, one for each family of peers; the markers differ too.
 COLOURS = {
-    "scikit-learn": "#e69f00",
+    "scikit-learn": "#b97a00",
     "SciPy": "#009e73",
     "snapml": "#d55e00",
     "Cyanure": "#cc79a7",
-    "LIBLINEAR": "#999999",
-    "lightning": "#56b4e9",
+    "LIBLINEAR": "#7a7a7a",
+    "lightning": "#882255",
     "skglm": "#000000",
 }
 
@@ -76,13 +78,34 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
 
 
-def with_table(text: str, measured: dict[str, Any]) -> str:
-    """The README with the table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"the README must have the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{table(measured)}\n{END}{after}"
+def waits(measured: dict[str, Any]) -> str:
+    """What a newcomer waits for, in sentences."""
+    fit = measured["compile"]
+    told = [
+        f"Small data compile nothing; the first fit of another kind compiles for {fit['seconds']:.0f} s, and later "
+        f"processes begin with it in {fit['again']:.1f} s."
+    ]
+    for name in ("demo", "test"):
+        if name in measured:
+            run = measured[name]
+            told.append(f"`make {name}` takes {_minutes(run['seconds'])} on {run['cores']} cores, installing included.")
+    return textwrap.fill(" ".join(told), 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def with_numbers(text: str, measured: dict[str, Any], first_steps: dict[str, Any]) -> str:
+    """The README with its numbers between their marks."""
+    for name, content in (("numbers", table(measured)), ("waits", waits(first_steps))):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"the README must have the lines {begin} and {end}")
+        text = f"{before}{begin}\n{content}\n{end}{after}"
+    return text
 
 
 def draw(sets: list[dict[str, Any]], path: Path) -> None:
@@ -94,13 +117,15 @@ def draw(sets: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(8, 0.42 * len(sets) + 1.3), layout="constrained")
     axes.axvline(1.0, color=OURS, linewidth=2, zorder=1)
+    markers = dict(zip(COLOURS, "osD^vPX", strict=True))
     families: dict[str, Any] = {}
     for k, entry in enumerate(sets):
         ratios = entry["peers"].values()
         axes.plot([min(1.0, *ratios), max(1.0, *ratios)], [k, k], color="#dddddd", linewidth=1, zorder=0)
         for name, ratio in entry["peers"].items():
             family = name.split()[0]
-            (families[family],) = axes.plot(ratio, k, "o", color=COLOURS.get(family, INK), markersize=7, zorder=2)
+            shape, colour = markers.get(family, "*"), COLOURS.get(family, INK)
+            (families[family],) = axes.plot(ratio, k, shape, color=colour, markersize=7, zorder=2)
     axes.set_xscale("log")
     largest = max(ratio for entry in sets for ratio in entry["peers"].values())
     smallest = min(ratio for entry in sets for ratio in entry["peers"].values())
@@ -123,7 +148,8 @@ def main() -> None:
     measured = json.loads(NUMBERS.read_text(encoding="utf-8"))
     sets = entries(measured)
     draw(sets, FIGURE)
-    README.write_text(with_table(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    first_steps = json.loads(FIRST_STEPS.read_text(encoding="utf-8"))
+    README.write_text(with_numbers(README.read_text(encoding="utf-8"), measured, first_steps), encoding="utf-8")
     print(f"{FIGURE.relative_to(ROOT)} and the table of {README.name}: {len(sets)} data sets")
 
 

@@ -69,7 +69,7 @@ def text_of_topics(rows: int = 11_000, words: int = 20_000, topics: int = 20) ->
     )
     counts.data = np.log1p(counts.data)
     norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
-    unit = scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 / norms) @ counts)
+    unit = scipy.sparse.csr_array(scipy.sparse.diags(1.0 / norms) @ counts)
     unit.indices, unit.indptr = unit.indices.astype(np.int32), unit.indptr.astype(np.int32)  # sag wants these
     return unit, y
 

@@ -161,7 +161,7 @@ def nothing_to_choose(targets: torch.Tensor) -> Callable[..., None]:
 
         limits = {"max_epochs": None, "max_passes": task.budget, "tol": None, "callback": record}
         loss = torch.nn.functional.mse_loss
-        trsvr.torch.minimize(model, loss, (task.tensors[0], targets), hessian="gauss-newton", **limits)
+        trsvr.torch.minimize(model, loss, (task.tensors[0], targets), **limits)
 
     return run
 
@@ -207,14 +207,9 @@ def race(task: Task, methods: list[Method], seeds: int) -> dict[str, tuple[float
     return found
 
 
-COLOURS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#D55E00",
-    "#56B4E9",
-)  # Okabe and Ito's, safe for the colour-blind
+# Colours that the colour-blind can tell apart, at least 3:1 against white; dashes for those who see none.
+COLOURS = ("#0072B2", "#B97A00", "#009E73", "#CC79A7", "#D55E00", "#882255")
+DASHES = ("-", (0, (6, 3)), (0, (8, 2, 2, 2)), (0, (2, 2)), (0, (9, 2, 2, 2, 2, 2)), "-")
 
 
 def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) -> None:
@@ -223,8 +218,8 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
 
     from drawing import save
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for colour, (name, (_, curves)) in zip(COLOURS, found.items(), strict=False):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
+    for colour, dashes, (name, (_, curves)) in zip(COLOURS, DASHES, found.items(), strict=False):
         passes = np.linspace(0.0, min(max(curve.passes[-1] for curve in curves), task.budget), 200)
         for axes, attribute, logarithmic in (
             (left, "loss", True),
@@ -233,7 +228,7 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
             heights = np.array([np.interp(passes, curve.passes, getattr(curve, attribute)) for curve in curves])
             if logarithmic:
                 heights = np.maximum(heights, task.floor)
-            axes.plot(passes, np.median(heights, axis=0), color=colour, label=name)
+            axes.plot(passes, np.median(heights, axis=0), color=colour, linestyle=dashes, label=name)
             axes.fill_between(passes, heights.min(axis=0), heights.max(axis=0), color=colour, alpha=0.15, linewidth=0)
             axes.set_yscale("log" if logarithmic else "linear")
             axes.set_xlabel("passes (gradient evaluations / N)")
@@ -241,7 +236,7 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
     left.set_ylim(top=3.0 * max(curve.loss[0] for _, curves in found.values() for curve in curves))  # some runs diverge
     left.set_ylabel("training loss")
     right.set_ylabel(task.metric_name)
-    left.legend(fontsize="small")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(task.title)
     save(figure, folder, task.name)
     plt.close(figure)

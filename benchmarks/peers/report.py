@@ -24,13 +24,13 @@ _PROFILED = (1e-3, 1e-6, 1e-9, 1e-12)
 
 HOW = (
     "Logistic regression, mean loss + (λ/2)‖w‖², no intercept, from w = 0. A time is wall-clock from arrays in memory "
-    "to the weights, in milliseconds; the gap is (f − f*)/f*, where f is evaluated by NumPy for everybody and f* is "
-    "the smallest value that anybody found. Every solver, ours included, is swept over its own tolerance (lightning: "
-    "epochs; one step of the sweep is a factor of ten, or of 1.5 in epochs) and the fastest run that ends within the "
-    "gap counts, best of several. Solvers that use BLAS or threads of their own are run with one thread and with all "
-    "cores, lightning with two step sizes, and the better one counts. Conversions that a solver wants beforehand "
-    "(column order, its own format) and the first call's compiling and loading are not in the times: they are the "
-    "column “warm-up”, in seconds. A single run may take ten times our own (here {least:.2g} to {most:.2g} "
+    "to the weights, in milliseconds; the gap is (f − f\\*)/f\\*, where f is evaluated by NumPy for everybody and f\\* "
+    "is the smallest value that anybody found. Every solver, ours included, is swept over its own tolerance "
+    "(lightning: epochs; one step of the sweep is a factor of ten, or of 1.5 in epochs) and the fastest run that ends "
+    "within the gap counts, best of several. Solvers that use BLAS or threads of their own are run with one thread "
+    "and with all cores, lightning with two step sizes, and the better one counts. Conversions that a solver wants "
+    "beforehand (column order, its own format) and the first call's compiling and loading are not in the times: they "
+    "are the column “warm-up”, in seconds. A single run may take ten times our own (here {least:.2g} to {most:.2g} "
     "seconds), all runs of a solver on a problem three times that; – means that the gap was not reached by then."
 )
 TWO_OF_US = (

@@ -22,7 +22,7 @@ def trsvr(*arguments, folder, **more_environment):
         env=_environment() | more_environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

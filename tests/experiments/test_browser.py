@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 
 import pytest
 
@@ -61,18 +62,31 @@ def _one(page, selector):
     return page.find_element("css selector", selector)
 
 
+def _chart(page, expression):
+    """Something of the uPlot chart that the explorer shows."""
+    return page.execute_script(f"const chart = document.getElementById('explorer').chart; return {expression}")
+
+
 def _labels(page):
-    return [curve.get_attribute("data-label") for curve in _all(page, ".curve")]
+    """The methods that are shown."""
+    return _chart(page, "chart.series.filter((s) => s.method && !s.class && s.show).map((s) => s.label)")
+
+
+def _medians(page):
+    return _chart(
+        page, "chart.series.map((s, k) => s.method && !s.class && s.show ? chart.data[k] : 0).filter(Boolean)"
+    )
+
+
+def _switch(page, label):
+    """The row of the legend that shows or hides a method."""
+    return next(head for head in _all(page, ".u-legend th") if head.text.strip().rstrip(":") == label)
 
 
 def _choose(page, name, value):
     from selenium.webdriver.support.ui import Select
 
     Select(_one(page, f"#{name}")).select_by_value(value)
-
-
-def _medians(page):
-    return [path.get_attribute("d") for path in _all(page, ".curve path[stroke-width='2']")]
 
 
 def test_it_opens_without_complaint_and_without_network(browser):
@@ -90,29 +104,33 @@ def test_a_name_with_markup_is_only_a_name(page):
 
 
 def test_the_axis_can_be_chosen(page):
-    assert _one(page, ".xlabel").text == "epochs"
-    before = _medians(page)
+    assert _chart(page, "chart.axes[0].label") == "epochs"
+    before = _chart(page, "chart.data")
     for value, words in (
         ("passes", "Hessian products counted"),
         ("passes_without", "not counted"),
         ("time", "seconds"),
     ):
         _choose(page, "axis", value)
-        assert words in _one(page, ".xlabel").text
-        assert _medians(page) != before
+        assert words in _chart(page, "chart.axes[0].label")
+        assert words in _one(page, "canvas").get_attribute("aria-label")
+        assert _chart(page, "chart.data") != before
     _choose(page, "height", "gradient_norm_sq")
-    assert _one(page, ".ylabel").text == "squared gradient norm"
+    assert _chart(page, "chart.axes[1].label") == "squared gradient norm"
     _choose(page, "axis", "epoch")
-    assert _medians(page) != before
+    assert _medians(page) != before[1:]
 
 
-def test_methods_can_be_chosen(page):
+def test_methods_can_be_chosen_with_mouse_and_keyboard(page):
     assert len(_labels(page)) == 3
-    _one(page, "input[name=method][value='TRSVR-EstH']").click()
+    switch = _switch(page, "TRSVR-EstH")
+    switch.click()
     assert "TRSVR-EstH" not in _labels(page)
-    assert len(_labels(page)) == 2
-    _one(page, "input[name=method][value='TRSVR-EstH']").click()
+    assert switch.get_attribute("aria-checked") == "false"
+    assert _chart(page, "chart.series.filter((s) => s.method === 'TRSVR-EstH' && s.show).length") == 0  # band and all
+    switch.send_keys(" ")
     assert len(_labels(page)) == 3
+    assert switch.get_attribute("aria-checked") == "true"
 
 
 def test_seeds_and_single_runs_can_be_chosen(page):
@@ -121,55 +139,68 @@ def test_seeds_and_single_runs_can_be_chosen(page):
     before = _medians(page)
     boxes[0].click()
     assert _medians(page) != before
-    count = len(_all(page, ".curve path"))
+    count = _chart(page, "chart.series.length")
     _one(page, "input[name=single]").click()
-    assert len(_all(page, ".curve path")) == count + 3 * 2  # two seeds are left
+    assert _chart(page, "chart.series.length") == count + 3 * 2  # two seeds are left
 
 
-def test_the_median_is_the_median(page):
-    """The height of the last point, read back from the picture, against NumPy."""
-    script = """
-        const data = JSON.parse(document.getElementById('curves-data').textContent);
-        return data.studies[0].problems[0].lines[0].runs.map((run) => run.gap[run.gap.length - 1]);
-    """
-    import numpy as np
+def test_medians_and_bands_are_those_of_the_figures(page, reported):
+    """What the page computes in the browser against the curves that Matplotlib draws."""
+    from trsvr.experiments import curves, results
 
-    ends = page.execute_script(script)
-    _one(page, "input[name=method][value='TRSVR adaptive']").click()
-    last = _medians(page)[0].split("L")[-1].split()
-    marks = {}
-    for text in _all(page, ".plot svg > text"):
-        if text.get_attribute("text-anchor") == "end":
-            marks[float(text.text)] = float(text.get_attribute("y")) - 4
-    values, heights = np.log10(list(marks)), list(marks.values())
-    slope, offset = np.polyfit(heights, values, 1)
-    assert slope * float(last[1]) + offset == pytest.approx(np.log10(np.median(ends)), abs=0.05)
+    subject = results.read(reported[0]).study("tiny").subjects[0]
+    for line in subject.lines:
+        band = curves.band(line.xs("epoch"), line.ys("gap"), line.floor("gap"), 600)
+        for part, ending in ((band.middle, ""), (band.low, ", 20 %"), (band.high, ", 80 %")):
+            label = line.shown + ending
+            drawn = page.execute_script(
+                "const c = document.getElementById('explorer').chart;"
+                "return c.data[c.series.findIndex((s) => s.label === arguments[0])]",
+                label,
+            )
+            places = _chart(page, "chart.data[0]")
+            assert places == pytest.approx(band.x, abs=1e-9)
+            assert drawn == pytest.approx(part, rel=1e-3)
 
 
 def test_drag_zooms_and_hover_tells(page):
     from selenium.webdriver import ActionChains
 
-    svg = _one(page, ".plot svg")
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", svg)
-    before = _medians(page)
-    ActionChains(page).move_to_element_with_offset(svg, -200, -100).click_and_hold().move_by_offset(
+    over = _one(page, ".u-over")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
+    scales = "[chart.scales.x.min, chart.scales.x.max, chart.scales.y.min, chart.scales.y.max]"
+    before = _chart(page, scales)
+    ActionChains(page).move_to_element_with_offset(over, -200, -100).click_and_hold().move_by_offset(
         300, 150
     ).release().perform()
-    zoomed = _medians(page)
-    assert zoomed != before
+    left, right, low, high = _chart(page, scales)
+    assert before[0] < left < right < before[1]
+    assert before[2] < low < high < before[3]
     _one(page, "#reset").click()
-    assert _medians(page) == before
-    # Over the first point of a curve, which all of them share: a tip with the method's name.
-    spot = page.execute_script("""
-        const path = document.querySelector(".curve path[stroke-width='2']");
-        const point = path.getPointAtLength(path.getTotalLength() / 2);
-        const box = document.querySelector('.plot svg').getBoundingClientRect();
-        return [point.x * box.width / 1160 - box.width / 2, point.y * box.height / 520 - box.height / 2];
-    """)
-    ActionChains(page).move_to_element_with_offset(_one(page, ".plot svg"), round(spot[0]), round(spot[1])).perform()
-    tip = _one(page, ".tip")
-    assert tip.is_displayed()
-    assert "gap f − f*:" in tip.text
+    assert _chart(page, scales) == before
+    ActionChains(page).move_to_element_with_offset(over, 30, 10).perform()
+    value = _all(page, ".u-series .u-value")[1].text
+    place = _chart(page, "chart.cursor.idx")
+    assert float(value) == pytest.approx(_medians(page)[0][place], rel=0.01)
+
+
+def test_picture_and_numbers_can_be_saved(page, tmp_path):
+    import csv
+
+    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    _switch(page, "TRSVR adaptive").click()
+    for button, name in (("picture", "curves.png"), ("numbers", "curves.csv")):
+        _one(page, f"#{button}").click()
+        deadline = time.monotonic() + 20
+        while not (tmp_path / name).exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with open(tmp_path / "curves.csv", newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    assert head[:4] == ["epochs", "TRSVR-EstH", "TRSVR-EstH, 20 %", "TRSVR-EstH, 80 %"]
+    assert not [label for label in head if "adaptive" in label]
+    assert len(rows) == 600
+    assert [float(row[1]) for row in rows] == pytest.approx(_medians(page)[0])
 
 
 def test_another_study_can_be_chosen(page):
@@ -177,3 +208,15 @@ def test_another_study_can_be_chosen(page):
     _choose(page, "study", "1")
     assert _medians(page) != before
     assert len(_labels(page)) == 3
+
+
+def test_a_narrow_screen_needs_no_scrolling_sideways(page):
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    )
+    try:
+        page.refresh()
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+        assert _chart(page, "chart.width") <= 390
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

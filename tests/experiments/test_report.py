@@ -36,7 +36,8 @@ def test_the_page_stands_alone_and_trusts_no_name(reported):
     sources = re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page)
     assert all(source.startswith(("data:", "#")) for source in sources)
     assert "@import" not in page
-    assert not re.search(r"fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org)", page.split('id="curves-data"')[1])
+    script = page.split('id="curves-data"')[1].replace("/*! https://github.com/leeoniya/uPlot", "")
+    assert not re.search(r"fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org)", script)
 
 
 def test_the_pages_data_are_the_results(reported):
@@ -106,6 +107,45 @@ def test_a_report_before_anything_is_finished(tmp_path):
     assert "Final gap against α" in text
 
 
+def contrast(one: str, other: str = "#ffffff") -> float:
+    """The ratio of WCAG 2.1 between two colours."""
+
+    def luminance(colour):
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_lines_are_seen_on_white():
+    """3:1, which WCAG asks of graphics; the command line's figures and the report's chart take their colours here."""
+    assert contrast("#000000") == pytest.approx(21.0)
+    assert contrast("#767676") == pytest.approx(4.54, abs=0.01)  # the grey that is just enough for text
+    assert min(map(contrast, figures.COLOURS)) >= 3.0
+
+
+def test_the_figure_of_compare_can_be_read_without_colours(tmp_path, monkeypatch):
+    """Every curve has its own dashes, and all text has a contrast of 4.5:1."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    np.savez(tmp_path / "data.npz", X=X, y=np.where(X[:, 0] > 0.1, 1, -1))
+    monkeypatch.chdir(tmp_path)
+    methods = "trsvr,svrg,saga,lbfgs"
+    assert cli.main(["compare", "data.npz", "--methods", methods, "--passes", "5", "--seeds", "1", "--out", "o"]) == 0
+    drawn = (tmp_path / "o" / "figure.svg").read_text(encoding="utf-8")
+    strokes = re.findall(
+        r"fill: none; stroke(?:-dasharray: ([\d. ,]+); stroke-dashoffset: 0; stroke)?: (#\w{6}); stroke-width: 1.8",
+        drawn,
+    )
+    assert len(set(strokes)) == len({dashes for dashes, _ in strokes}) == 4
+    assert min(contrast(colour) for _, colour in strokes) >= 3.0
+    words = re.findall(r'<g id="text_\d+">.*?</g>', drawn, flags=re.S)
+    assert words
+    assert all(contrast(colour) >= 4.5 for text in words for colour in re.findall(r"fill: (#\w{6})", text))
+
+
 def test_styles_tell_lines_apart(reported):
     folder, _ = reported
     assert len({figures.style(place) for place in range(16)}) == 16
@@ -118,15 +158,15 @@ def test_tuning_chooses_the_best_and_runs_it_on_other_seeds(tiny, finished, tmp_
     shutil.copytree(finished, folder)
     runner = running.Runner(folder)
     (plan,) = runner.plan([tiny])
-    tuned, executed = tuning.tune(runner, plan, 2)
-    assert executed == 3 * 2 + 3
+    running.record(folder, [plan], False)
+    assert tuning.tune(runner, [plan], 2) == 3 * 2 + 3
+    tuned = running.read_run(folder)["studies"]["tiny"]["tuned"]
     alphas = [point["chosen"]["alpha"] for point in tuned["grid"]]
     assert alphas == pytest.approx([0.01, 0.1, 1.0])
     best = min(tuned["grid"], key=lambda point: point["value"])
     assert [point["best"] for point in tuned["grid"]] == [point is best for point in tuned["grid"]]
     assert {job["seed"] for job in tuned["jobs"]} == {0, 1, 2}
     assert all(job["settings"]["alpha"] == best["chosen"]["alpha"] for job in tuned["jobs"])
-    tuning.remember(folder, "tiny", tuned)
     line = results.read(folder).study("tiny").subjects[0].line("TRSVR-EstH", "tuned")
     assert line.shown == "TRSVR-EstH (re-tuned)"
     assert len(line.runs) == 3
@@ -137,6 +177,7 @@ def test_tuning_chooses_the_best_and_runs_it_on_other_seeds(tiny, finished, tmp_
     report.write(folder)
     text = (folder / "report.md").read_text(encoding="utf-8")
     assert "tuned again" in text
+    assert "each run for 5 epochs on 2 seeds of the grid's own" in " ".join(text.split())
     assert "TRSVR-EstH (re-tuned)" in text
     # What was tuned of another method stays; the same method is replaced.
     other = {"problem": "p", "label": "another", "chosen": {"alpha": 1.0}, "value": 1.0, "best": True}
@@ -158,6 +199,21 @@ def test_the_command_from_list_to_report(tmp_path):
     assert (tmp_path / "paper" / "report.html").exists()
 
 
+def test_a_complete_run_has_the_alternatives_and_the_grids(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY.replace("epochs = 5", "epochs = 5\npaper = true\ntimed = true", 1))
+    process = command("run", "tiny.toml", "--jobs", "1", "--seeds", "1", "--complete", folder=tmp_path)
+    _, complaints = process.communicate(timeout=240)
+    assert process.returncode == 0, complaints
+    studies = running.read_run(tmp_path / "paper")["studies"]
+    assert list(studies) == ["tiny", "tiny-zero"]  # its data are generated: no other scaling, and it has parameters
+    assert studies["tiny-zero"]["study"]["start"] == "zero"
+    assert len(studies["tiny"]["tuned"]["grid"]) == 3
+    assert "tuned" not in studies["tiny-zero"]
+    # Points of a grid need no clock, so they are the jobs of an untimed study.
+    text = (tmp_path / "paper" / "report.md").read_text(encoding="utf-8")
+    assert "each run for 5 epochs on 1 seed of the grid's own" in " ".join(text.split())
+
+
 def test_list_shows_every_study(capsys):
     assert cli.main(["paper", "list"]) == 0
     shown = capsys.readouterr().out
@@ -173,6 +229,8 @@ def test_list_shows_every_study(capsys):
         (["run", "convex", "convex"], ["convex is named twice"]),
         (["run", "convex", "--seeds", "0"], ["--seeds must be a whole number >= 1, got 0"]),
         (["run", "convex", "--jobs", "0"], ["--jobs must be a whole number >= 1, got 0"]),
+        (["run", "convex", "--complete", "--alternative", "zero"], ["--complete has every alternative in it"]),
+        (["tune", "complexity"], ["complexity has no grid to tune on"]),
         (["run", "convex", "--only", "SVGR"], ["--only must be one of", "did you mean"]),
         (["report", "--out", "nowhere"], ["--out nowhere: nothing was run there yet"]),
     ],

@@ -1,13 +1,8 @@
 """Run the blocks of one page, in order, in the present folder: ``python run_page.py PAGE``.
 
-A page may speak of "your data", and so it finds, without having said where they come from:
-
-``X, y``
-    400 rows of 6 columns, and two classes, as arrays.
-``data.svm``, ``new.svm``, ``data.csv``
-    The same rows as files (in data.csv the target is called ``label``).
-
-What it imports or defines besides, it must import or define, in its blocks from the first on.
+Python blocks run as somebody pastes them, one after the other: what a page uses it must import or define. Commands may
+speak of your data, and find 400 rows of 6 columns and two classes as ``data.svm``, ``new.svm`` and ``data.csv`` (where
+the target is called ``label``).
 """
 
 from __future__ import annotations
@@ -20,8 +15,8 @@ from commands import run, split
 from pages import ROOT, blocks
 
 
-def your_data() -> dict[str, Any]:
-    """X and y; writes the files."""
+def write_your_data() -> None:
+    """The files that commands speak of."""
     from trsvr.datasets.libsvm import write_libsvm
 
     rng = np.random.default_rng(1)
@@ -31,13 +26,13 @@ def your_data() -> dict[str, Any]:
     write_libsvm("new.svm", X[:20], y[:20])
     names = ",".join((*(f"x{k}" for k in range(6)), "label"))
     np.savetxt("data.csv", np.column_stack([X, y]), delimiter=",", header=names, comments="", fmt="%.6g")
-    return {"X": X, "y": y}
 
 
 def main(page: str) -> None:
     """Run the page; whatever fails ends the process with a traceback that has the page's own line numbers."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    namespace: dict[str, Any] = {"__name__": "__main__", **your_data()}
+    write_your_data()
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page, text):
         if block.reason is not None:
             print(f"not run  {block.place}  {block.reason}")

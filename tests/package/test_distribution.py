@@ -58,11 +58,13 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions):
     about = f"trsvr-{__version__}.dist-info/"
     assert {name for name in names if not name.startswith(about)} == source_files()
     assert {name.removeprefix(about) for name in names if name.startswith(about)} == {
-        *("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+        *("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"),
+        "licenses/src/trsvr/experiments/page/uplot/LICENSE",
     }
     for needed in ("trsvr/py.typed", "trsvr/experiments/studies/convex.toml", "trsvr/experiments/page/page.js"):
         assert needed in names
     strange = {name for name in names if Path(name).suffix not in (".py", ".toml", ".html", ".css", ".js", ".typed")}
+    strange -= {"trsvr/experiments/page/uplot/LICENSE"}
     assert all(name.startswith(about) for name in strange), "a data file has come into the package"
 
 
@@ -74,8 +76,8 @@ def test_the_sdist_holds_the_sources_and_nothing_else(distributions):
 
 
 def test_metadata(facts, distributions):
-    assert facts["License-Expression"] == "BSD-3-Clause"
-    assert facts["License-File"] == "LICENSE"
+    assert facts["License-Expression"] == "BSD-3-Clause AND MIT"
+    assert facts.get_all("License-File") == ["LICENSE", "src/trsvr/experiments/page/uplot/LICENSE"]
     assert facts["Author"] == "The trsvr developers"
     assert facts["Requires-Python"] == ">=3.11"
     assert facts["Description-Content-Type"] == "text/markdown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -19,10 +20,12 @@ from trsvr.cli.solve import resume, solve
 from trsvr.cli.theory import theory
 
 ERROR, INTERRUPTED = 2, 130
+# What newer typers add to "Input should be a valid number".
+_UNABLE = re.compile(r", unable to parse string as an? \w+")
 # What the library calls by the names of its parameters is an option here.
 _PARAMETER = re.compile(
     r"^(max_epochs|max_passes|max_seconds|checkpoint_every|alpha|step|batch_size|inner_steps|hessian|seed|threads|mu0|mu1"
-    r"|gamma|epsilon) must"
+    r"|gamma|epsilon|preprocess|split) must"
 )
 _OPTIONS = {"max_epochs": "epochs", "max_passes": "passes", "max_seconds": "seconds"}
 
@@ -87,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        message = _message(error)
+        message = _message(error, arguments)
         if message is None:  # an empty command line, for which the help has been shown
             return ERROR
         print(f"trsvr: error: {message}", file=sys.stderr)
@@ -103,7 +106,15 @@ def _reader_has_left() -> int:
     return 141
 
 
-def _message(error: Exception) -> str | None:
+def _got(error: Exception, arguments: Sequence[str]) -> str:
+    """What an option was given that typer refuses, where its own words do not say it."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    given = [value for name, value in itertools.pairwise(words) if name in names]
+    return f", got {given[-1]!r}" if given and repr(given[-1]) not in str(error) else ""
+
+
+def _message(error: Exception, arguments: Sequence[str]) -> str | None:
     """One readable line."""
     if hasattr(error, "format_message"):  # wrong usage, from typer
         context = getattr(error, "ctx", None)
@@ -111,7 +122,7 @@ def _message(error: Exception) -> str | None:
             print(context.get_help() if context is not None else "", file=sys.stderr)
             return None
         hint = f" (see {context.command_path} --help)" if context is not None else ""
-        text = error.format_message().rstrip(".") + hint
+        text = _UNABLE.sub("", error.format_message().rstrip(".")) + _got(error, arguments) + hint
     elif isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     elif isinstance(error, MemoryError):

@@ -62,6 +62,13 @@ Alternative = Annotated[
         show_default=False,
     ),
 ]
+Complete = Annotated[
+    bool,
+    typer.Option(
+        "--complete",
+        help="With every alternative and every grid as well: what the replication page is written from.",
+    ),
+]
 Preprocess = Annotated[
     str | None,
     typer.Option(
@@ -116,6 +123,7 @@ def run(
     quick: Quick = False,
     nonconvex: Nonconvex = False,
     alternative: Alternative = None,
+    complete: Complete = False,
     preprocess: Preprocess = None,
     data_dir: DataDir = None,
     report: WithReport = True,
@@ -125,15 +133,15 @@ def run(
 
     Results that are already in --out are not computed again, so a run that was stopped goes on where it was.
     """
-    begun = time.monotonic()
+    if complete and (nonconvex or alternative is not None):
+        raise ValueError("--complete has every alternative in it: give neither --alternative nor --nonconvex")
     wanted = chosen(_studies(studies), seeds, only, quick, nonconvex, preprocess, alternative)
     _look_in(data_dir)
+    tuned = [study.name for study in wanted if study.grids] if complete else []
+    if complete:
+        wanted += [study for name in specification.ALTERNATIVES for study in _varied(wanted, name)]
     with _runner(out, jobs, scheduler, progress) as runner:
-        plans = runner.plan(wanted)
-        _tell_missing(plans)
-        running.record(out, plans, quick)
-        executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
-        running.record(out, plans, quick, running.session(begun, executed, runner.workers))
+        _execute(runner, wanted, quick, tuned)
     if report:
         _write_report(out)
 
@@ -158,20 +166,14 @@ def tune(
 
     All methods have the same number of grid points. The paper's values run too, and the report shows both.
     """
-    begun = time.monotonic()
     wanted = chosen(_studies([study]), seeds, only, quick, nonconvex, preprocess, alternative)
     _look_in(data_dir)
     _check.whole("--tuning-seeds", tuning_seeds)
+    for one in wanted:
+        if not one.grids:
+            raise ValueError(f"STUDY: {one.name} has no grid to tune on")
     with _runner(out, jobs, scheduler, progress) as runner:
-        plans = runner.plan(wanted)
-        _tell_missing(plans)
-        running.record(out, plans, quick)
-        executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
-        for plan in plans:
-            tuned, more = tuning.tune(runner, plan, tuning_seeds)
-            tuning.remember(out, plan.study.name, tuned)
-            executed += more
-        running.record(out, plans, quick, running.session(begun, executed, runner.workers))
+        _execute(runner, wanted, quick, [one.name for one in wanted], tuning_seeds)
     _write_report(out)
 
 
@@ -189,6 +191,21 @@ def write_report(
         from trsvr.experiments.report import write_into
 
         write_into(out, into)
+
+
+def _execute(
+    runner: running.Runner, studies: list[Study], quick: bool, tuned: list[str], tuning_seeds: int = 1
+) -> None:
+    """Run studies, then the grids of those that are named; ``run.json`` says what was done."""
+    begun = time.monotonic()
+    plans = runner.plan(studies)
+    _tell_missing(plans)
+    running.record(runner.folder, plans, quick)
+    executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
+    with_grids = [plan for plan in plans if plan.study.name in tuned]
+    if with_grids:
+        executed += tuning.tune(runner, with_grids, tuning_seeds)
+    running.record(runner.folder, plans, quick, running.session(begun, executed, runner.workers))
 
 
 def _write_report(folder: Path) -> None:
@@ -233,8 +250,7 @@ def chosen(
         studies = [study.nonconvex() for study in studies if study.objective.gamma_over_l2_d is None]
     if alternative is not None:
         _check.one_of("--alternative", alternative, specification.ALTERNATIVES)
-        studies = [study.alternative(alternative) for study in studies if study.paper]
-        studies = [study for study in studies if study.problems]
+        studies = _varied(studies, alternative)
     if seeds is not None:
         studies = [replace(study, seeds=_check.whole("--seeds", seeds)) for study in studies]
     if preprocess is not None:
@@ -253,6 +269,12 @@ def chosen(
     return studies
 
 
+def _varied(studies: list[Study], alternative: str) -> list[Study]:
+    """The paper's studies with another choice, where it changes them."""
+    varied = [study.alternative(alternative) for study in studies if study.paper]
+    return [study for study in varied if study.problems]
+
+
 @contextmanager
 def _runner(out: Path, jobs: int | None, scheduler: str | None, progress: bool | None) -> Iterator[running.Runner]:
     """Who runs the jobs: processes of this machine, or the workers of a cluster."""
@@ -265,7 +287,7 @@ def _runner(out: Path, jobs: int | None, scheduler: str | None, progress: bool |
         stack.enter_context(running.at_work(out))
         if scheduler is None:
             workers = jobs or _threads.available()
-            runner = running.Runner(out, running.in_processes(workers), workers)
+            runner = running.Runner(out, running.in_processes(workers), workers, max(1, workers // 4))
         else:
             from trsvr.cli.remote import connected, count_of_workers
 

@@ -42,7 +42,7 @@ class Scaling:
     def apply(self, X: Any) -> Any:
         """The rows in the new units, as a copy."""
         if scipy.sparse.issparse(X):
-            return scipy.sparse.csr_array(X @ scipy.sparse.diags_array(1.0 / self.scales))
+            return scipy.sparse.csr_array((X.data / self.scales[X.indices], X.indices, X.indptr), shape=X.shape)
         return np.ascontiguousarray((X - self.means) / self.scales)
 
     def undo(self, x: Vector, outputs: int, intercept: bool) -> Vector:

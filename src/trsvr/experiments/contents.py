@@ -97,7 +97,7 @@ def _what_was_run(results: Results) -> list[Any]:
     rows = []
     for study in studies:
         spec = study.study
-        budget = f"{spec['epochs']} epochs" if spec["epochs"] else f"{spec['passes']:g} passes"
+        budget = _budget(study)
         sets = ", ".join(subject.title for subject in study.subjects) or "–"
         rows.append([study.name, sets, str(study.runs), budget, str(spec["seeds"]), duration(study.wall_time)])
     blocks.append(Table(head, rows, words=(0, 1)))
@@ -112,6 +112,11 @@ def _what_was_run(results: Results) -> list[Any]:
             )
         )
     return blocks
+
+
+def _budget(study: StudyResults) -> str:
+    spec = study.study
+    return f"{spec['epochs']} epochs" if spec["epochs"] else f"{spec['passes']:g} passes"
 
 
 def _claims(verdicts: list[Verdict]) -> list[Any]:
@@ -277,8 +282,9 @@ def _tuning(study: StudyResults) -> list[Any]:
     blocks: list[Any] = [
         Heading(f"{study.study['title']}: tuned again", 3),
         Paragraph(
-            "Every method had the same number of grid points. The best by final gap on seeds of its own was run again "
-            "on the study's seeds, beside the values it was given. A choice at the end of its grid is marked."
+            f"Every method had the same number of grid points, each run for {_budget(study)} on {study.grid_seeds} "
+            f"{'seed' if study.grid_seeds == 1 else 'seeds'} of the grid's own. The best by final gap was run again on "
+            "the study's seeds, beside the values it was given. A choice at the end of its grid is marked."
         ),
     ]
     rows = []
@@ -415,7 +421,7 @@ def _adaptive(results: Results) -> list[Any]:
         Paragraph(
             "`trsvr.TRSVR()` has nothing to choose: it measures steps in the curvature's own norm and finds batch and "
             "inner loop by itself. Where two numbers stand in a column, the paper's version comes first; a dash is "
-            "never within the budget. Seconds are given where a run had the machine to itself."
+            "never within the budget. Seconds are given for studies of time."
         ),
         Table(head, rows, words=(0, 1)),
         Figure("adaptive", "Gap against passes: the paper's version of TRSVR and the adaptive one"),

@@ -1,7 +1,7 @@
 """Figures: PNG and SVG, one style for all.
 
-Curves are medians over the seeds with the band from 20 to 80 %. Colours are Okabe & Ito's, which the colour-blind can
-tell apart; every method also has its own dash pattern, for those who print in black and white.
+Curves are medians over the seeds with the band from 20 to 80 %. Colours are near Okabe & Ito's, which the
+colour-blind can tell apart; every method also has its own dash pattern, for those who print in black and white.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trsvr.experiments.claims import EPSILONS, sample_costs
 from trsvr.experiments.paper_figures import six_panel_name
 from trsvr.experiments.results import AXES, HEIGHTS, Line, Results, StudyResults, SubjectResults
 
-#: Okabe & Ito's colours, and a grey; yellow is left out, it is too pale for lines.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7A7A7A")
+#: After Okabe & Ito, with at least 3:1 against white: orange darker, wine and grey for the pale sky blue and yellow.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#882255", "#B97A00", "#000000", "#7A7A7A")
 #: Dash patterns: lengths of strokes and spaces, in points.
 DASHES: tuple[tuple[int, ...], ...] = ((), (6, 3), (8, 2, 2, 2), (2, 2), (9, 2, 2, 2, 2, 2))
 PROFILE_TARGETS = (1e-3, 1e-6)

@@ -40,7 +40,7 @@ class Job:
     start: str  # "normal" or "zero"
     epochs: int | None  # the budget
     passes: float | None
-    timed: bool = False  # whether its time is a result: it then runs alone
+    timed: bool = False  # whether its time is a result: it then runs beside few others
 
     @property
     def name(self) -> str:

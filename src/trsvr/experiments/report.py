@@ -1,6 +1,7 @@
 """``report.md`` and ``report.html``: the same content for a terminal and for a browser.
 
-The page is one file: style, script and all curves are inside, and it asks the network for nothing.
+The page is one file: style, script, the charting library (uPlot) and all curves are inside, and it asks the network for
+nothing.
 """
 
 from __future__ import annotations
@@ -109,10 +110,10 @@ def page(made: Document, results: Results, drawn: Path) -> str:
     text = _asset("page.html")
     for mark, content in (
         ("TITLE", html.escape(made.title)),
-        ("STYLE", _asset("page.css")),
+        ("STYLE", _asset("uplot/uPlot.min.css") + _asset("page.css")),
         ("BODY", "\n".join(body)),
         ("CURVES", _embedded(curve_data(results))),
-        ("SCRIPT", _asset("page.js")),
+        ("SCRIPT", _asset("uplot/uPlot.iife.min.js") + _asset("page.js")),
     ):
         text = text.replace(f"<!--{mark}-->", content)
     return text
@@ -161,12 +162,14 @@ _VERDICTS = {"reproduced": "yes", "partly reproduced": "partly", "not reproduced
 
 
 def _html_table(table: Table) -> str:
+    wordy = {place for place in table.words if max((len(row[place]) for row in table.rows), default=0) > 24}
+
     def cell(kind: str, place: int, text: str) -> str:
         classes = [] if place in table.words else ["number"]
         if table.head[place] == "verdict" and text in _VERDICTS:
             classes.append(_VERDICTS[text])
-        if table.head[place] == "settings":
-            classes.append("settings")
+        if place in wordy:
+            classes.append("wordy")
         return f"<{kind}{_class(' '.join(classes))}>{html.escape(text)}</{kind}>"
 
     head = "".join(cell("th", place, text) for place, text in enumerate(table.head))
@@ -225,7 +228,7 @@ def _problem_data(study: StudyResults, subject: SubjectResults) -> dict[str, Any
                 # The adaptive mode is so far below the paper's methods that their differences would not be seen.
                 "hidden": line.role == "adaptive" and study.study["paper"],
                 "colour": colour,
-                "dashes": " ".join(map(str, dashes)),
+                "dashes": list(dashes),
                 "runs": [_run_data(run, gaps) for run, gaps in zip(line.runs, line.ys("gap"), strict=True)],
             }
             for line, (colour, dashes) in zip(lines, figures.styles(lines), strict=True)

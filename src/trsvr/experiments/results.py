@@ -193,6 +193,7 @@ class StudyResults:
     missing: dict[str, str]
     subjects: list[SubjectResults]
     grid: list[dict[str, Any]]
+    grid_seeds: int = 1
 
     @property
     def runs(self) -> int:
@@ -274,7 +275,8 @@ def _study(name: str, entry: dict[str, Any], load: Callable[[str, int, int], Run
         if run is not None:
             lines[key].runs.append(run)
     grid = [point for point in tuned["grid"] if point["problem"] in subjects]
-    return StudyResults(name, entry["study"], entry["quick"], entry["missing"], list(subjects.values()), grid)
+    found = list(subjects.values())
+    return StudyResults(name, entry["study"], entry["quick"], entry["missing"], found, grid, tuned.get("seeds", 1))
 
 
 def _loader(folder: Path) -> Callable[[str, int, int], Run | None]:

@@ -161,8 +161,9 @@ class Runner:
     """Runs plans into a folder."""
 
     folder: Path
-    mapper: Mapper = one_by_one  # how work is spread; timed jobs always run one by one in this process
+    mapper: Mapper = one_by_one  # how work is spread
     workers: int = 1  # jobs that the mapper runs at the same time: they share the threads and the remaining time
+    timed_workers: int = 1  # timed jobs that run at the same time, on this machine: few, for each wants it to itself
     report: Report = lambda done, total, left, note: None
     #: for workers on other machines: sends them the data of a problem that they have not found themselves
     ship: Callable[[Subject], None] | None = None
@@ -208,13 +209,13 @@ class Runner:
         results = self.folder / "results"
         unique = list({job.identity: job for job in jobs}.values())
         waiting = [job for job in unique if not (results / f"{job.identity}.parquet").exists()]
-        clock = _Clock(waiting, self.workers)
+        clock = _Clock(waiting, self.workers, self.timed_workers)
         work = _RunJob(self.threads)
         results.mkdir(parents=True, exist_ok=True)
         done = len(unique) - len(waiting)
         self.report(done, len(unique), None, "")
         for mapper, some in (
-            (one_by_one, [job for job in waiting if job.timed]),
+            (in_processes(self.timed_workers), [job for job in waiting if job.timed]),
             (self.mapper, [job for job in waiting if not job.timed]),
         ):
             for job, (content, seconds) in mapper(work, some):
@@ -238,9 +239,9 @@ def _is_here(subject: Subject) -> bool:
 class _Clock:
     """Guesses the remaining time: a job takes as long as those of the same problem and solver did."""
 
-    def __init__(self, waiting: Sequence[Job], workers: int) -> None:
+    def __init__(self, waiting: Sequence[Job], workers: int, timed_workers: int = 1) -> None:
         self.waiting = {job.identity: job for job in waiting}
-        self.workers = workers
+        self.workers, self.timed_workers = workers, timed_workers
         self.seconds: dict[tuple[str, ...], list[float]] = {}
 
     def finished(self, job: Job, seconds: float) -> None:
@@ -253,7 +254,7 @@ class _Clock:
         """Seconds until everything is done."""
         alone = sum(self._guess(job) for job in self.waiting.values() if job.timed)
         shared = sum(self._guess(job) for job in self.waiting.values() if not job.timed)
-        return alone + shared / self.workers
+        return alone / self.timed_workers + shared / self.workers
 
     def _guess(self, job: Job) -> float:
         for key in self._keys(job):

@@ -6,6 +6,7 @@ A file is checked as a whole before anything runs. A message names the file and 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -100,6 +101,15 @@ class Method:
         """The solver itself."""
         return BY_NAME[self.solver](**self.settings)
 
+    def on_grid(self, grids: dict[str, Grid], largest_smoothness: float = 1.0) -> list[dict[str, float]]:
+        """The points of its grid, without those that the solver refuses (γ₁ ≤ γ₂ of TRish)."""
+        found = []
+        for point in grid_points(grids, largest_smoothness):
+            with contextlib.suppress(ValueError):
+                replace(self, settings={**self.settings, **point}).build()
+                found.append(point)
+        return found
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -126,7 +136,9 @@ class Study:
     epochs: int | None = None  # the budget of a run; None is no limit, at least one of the two is given
     passes: float | None = None
     seeds: int = 5  # runs of each method, with seeds 0, 1, …
-    timed: bool = False  # whether its subject is time: its jobs then run alone, one after the other, on one thread
+    timed: bool = (
+        False  # whether its subject is time: its jobs run on one thread, with at most a quarter of the cores busy
+    )
     #: for each label the parameters to tune, and between which values; the same number of points for every method
     grids: dict[str, dict[str, Grid]] = field(default_factory=dict)
     paper: bool = False  # whether it is a study of the paper
@@ -438,11 +450,11 @@ def _parameters(table: _Table, solver: str) -> dict[str, Grid]:
 
 def _grids(table: _Table, problems: tuple[Problem, ...]) -> dict[str, dict[str, Grid]]:
     grids = {}
-    solvers = {method.label: method.solver for problem in problems for method in problem.methods}
+    methods = {method.label: method for problem in problems for method in problem.methods}
     for label in table.tree:
-        _check.one_of(f"{table.where(label)}: the label of a method", label, sorted(solvers))
-        grids[label] = _parameters(table.table(label), solvers[label])
-    sizes = {label: int(np.prod([grid.points for grid in found.values()])) for label, found in grids.items()}
+        _check.one_of(f"{table.where(label)}: the label of a method", label, sorted(methods))
+        grids[label] = _parameters(table.table(label), methods[label].solver)
+    sizes = {label: len(methods[label].on_grid(found)) for label, found in grids.items()}
     if len(set(sizes.values())) > 1:
         told = ", ".join(f"{label} {size}" for label, size in sizes.items())
         raise ValueError(f"grid must have the same number of points for every method, got {told}")

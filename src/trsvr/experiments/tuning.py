@@ -6,7 +6,7 @@ beside the paper's, are fresh to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from trsvr.experiments.curves import upper_median
 from trsvr.experiments.jobs import Job, job_of
 from trsvr.experiments.runner import Plan, Runner, line_of, read_run, write_run
-from trsvr.experiments.specification import Method, grid_points
+from trsvr.experiments.specification import Method
 from trsvr.experiments.subjects import Subject
 
 FIRST_SEED = 1000
@@ -33,7 +33,8 @@ class Point:
 
 
 def points_of(plan: Plan, seeds: int) -> Iterator[Point]:
-    """All points of all grids of a study."""
+    """All points of all grids of a study; only the chosen ones need a clock."""
+    untimed = replace(plan.study, timed=False)
     for problem in plan.study.problems:
         subject = Subject.of(problem, plan.study.objective)
         if subject not in plan.facts:
@@ -43,35 +44,45 @@ def points_of(plan: Plan, seeds: int) -> Iterator[Point]:
             grids = plan.study.grids.get(method.label)
             if grids is None:
                 continue
-            for chosen in grid_points(grids, facts["component_smoothness"]):
+            for chosen in method.on_grid(grids, facts["component_smoothness"]):
                 tried = replace(method, settings={**method.settings, **chosen}, role="tuned")
                 jobs = tuple(
-                    job_of(plan.study, subject, facts["problem"], tried, FIRST_SEED + seed) for seed in range(seeds)
+                    job_of(untimed, subject, facts["problem"], tried, FIRST_SEED + seed) for seed in range(seeds)
                 )
                 yield Point(subject, tried, chosen, jobs)
 
 
-def tune(runner: Runner, plan: Plan, seeds: int) -> tuple[dict[str, Any], int]:
-    """Run a study's grids, choose, and run the chosen values on the study's seeds.
+def tune(runner: Runner, plans: Sequence[Plan], seeds: int) -> int:
+    """Run the grids of studies, choose, run the chosen values on the studies' seeds, and put it into ``run.json``.
 
     Parameters
     ----------
     runner : Runner
-    plan : Plan
-        Of the study.
+    plans : sequence of Plan
+        Of the studies.
     seeds : int
-        Seeds for each point of the grid.
+        Seeds for each point of a grid.
 
     Returns
     -------
-    dict, int
-        The entry for ``run.json``, and how many jobs it took.
+    int
+        How many jobs it took.
     """
-    points = list(points_of(plan, seeds))
-    if not points:
-        raise ValueError(f"STUDY: {plan.study.name} has no grid to tune on")
-    executed = runner.run([job for point in points for job in point.jobs])
-    values = [final_value(runner.folder, point) for point in points]
+    points = [list(points_of(plan, seeds)) for plan in plans]
+    for plan, found in zip(plans, points, strict=True):
+        if not found:
+            raise ValueError(f"STUDY: {plan.study.name} has no grid to tune on")
+    executed = runner.run([job for found in points for point in found for job in point.jobs])
+    tuned = [_choose(runner.folder, plan, found) for plan, found in zip(plans, points, strict=True)]
+    executed += runner.run([job for _, again in tuned for job in again])
+    for plan, (entry, _) in zip(plans, tuned, strict=True):
+        remember(runner.folder, plan.study.name, {**entry, "seeds": seeds})
+    return executed
+
+
+def _choose(folder: Path, plan: Plan, points: list[Point]) -> tuple[dict[str, Any], list[Job]]:
+    """The entry for ``run.json``, and the runs of what was chosen."""
+    values = [final_value(folder, point) for point in points]
     best: dict[tuple[Subject, str], int] = {}
     for place, (point, value) in enumerate(zip(points, values, strict=True)):
         key = (point.subject, point.method.label)
@@ -84,7 +95,6 @@ def tune(runner: Runner, plan: Plan, seeds: int) -> tuple[dict[str, Any], int]:
             job = job_of(plan.study, point.subject, plan.facts[point.subject]["problem"], point.method, seed)
             again.append(job)
             lines.append(line_of(point.subject, point.method, job))
-    executed += runner.run(again)
     grid = [
         {
             "problem": plan.facts[point.subject]["problem"],
@@ -96,7 +106,7 @@ def tune(runner: Runner, plan: Plan, seeds: int) -> tuple[dict[str, Any], int]:
         }
         for place, (point, value) in enumerate(zip(points, values, strict=True))
     ]
-    return {"jobs": lines, "grid": grid, "seeds": seeds}, executed
+    return {"jobs": lines, "grid": grid}, again
 
 
 def final_value(folder: Path, point: Point) -> float:

@@ -1,326 +1,211 @@
 "use strict";
-// The explorer: curves of one problem, with the axis, the methods and the seeds of the reader's choice.
+// The explorer: curves of one problem, with the axis, the methods and the seeds of the reader's choice. uPlot draws.
 (function () {
   const data = JSON.parse(document.getElementById("curves-data").textContent);
   const root = document.getElementById("explorer");
   if (!root) return;
-  if (!data.studies.some((study) => study.problems.length)) {
+  const begun = data.studies.map((study, k) => [k, study.title]).filter(([k]) => data.studies[k].problems.length);
+  if (!begun.length) {
     root.textContent = "There are no curves yet.";
     return;
   }
 
-  const WIDTH = 1160, HEIGHT = 520, LEFT = 74, RIGHT = 16, TOP = 14, BOTTOM = 48;
-  const POINTS = 300;
-  const SHARES = [0.2, 0.5, 0.8];
-
-  const state = { study: 0, problem: 0, axis: "", height: "gap", hidden: new Set(), seeds: new Set(), single: false,
-                  view: null };
-
-  // ---------------------------------------------------------------------------------------------- small helpers
+  const POINTS = 600, SHARES = [0.2, 0.5, 0.8];
+  const state = { study: begun[0][0], problem: 0, axis: "", height: "gap", hidden: new Set(), seeds: new Set(), single: false };
+  const problem = () => data.studies[state.study].problems[state.problem];
 
   function element(name, attributes, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes || {})) {
-      if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (key in made && key !== "list") made[key] = value;
-      else made.setAttribute(key, value);
-    }
+    const made = Object.assign(document.createElement(name), attributes);
     made.append(...children);
     return made;
   }
 
-  function shape(name, attributes, text) {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
+  // ------------------------------------------------------------------------------------------------- the curves
 
-  const problem = () => data.studies[state.study].problems[state.problem];
-
-  // Heights on a logarithmic scale, clipped to what a logarithm can take.
-  function logs(values, floor) {
-    return values.map((value) => Math.log10(Math.min(Math.max(value === null ? 1e300 : value, floor), 1e300)));
-  }
-
-  function between(place, xs, ys) {
-    if (place <= xs[0]) return ys[0];
-    if (place >= xs[xs.length - 1]) return ys[ys.length - 1];
-    let low = 0, high = xs.length - 1;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (xs[middle] <= place) low = middle; else high = middle;
-    }
-    const width = xs[high] - xs[low];
-    return width > 0 ? ys[low] + (ys[high] - ys[low]) * (place - xs[low]) / width : ys[high];
+  // The logarithm of a run's height at a place; a run that has ended keeps its last height.
+  function heightAt(place, xs, ys) {
+    const next = xs.findIndex((x) => x > place);
+    if (next < 1) return ys.at(next);
+    return ys[next - 1] + (ys[next] - ys[next - 1]) * (place - xs[next - 1]) / (xs[next] - xs[next - 1]);
   }
 
   function quantile(sorted, share) {
     const place = share * (sorted.length - 1), low = Math.floor(place);
-    const next = sorted[Math.min(low + 1, sorted.length - 1)];
-    return sorted[low] + (next - sorted[low]) * (place - low);
+    return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (place - low);
   }
 
-  // ------------------------------------------------------------------------------------------------- the curves
-
-  function chosenRuns(line) {
-    return line.runs.filter((run) => state.seeds.has(run.seed));
+  // The chosen runs of a line with logarithmic heights, and where half of them have ended. A run that diverges is drawn
+  // up to a thousand times the first height.
+  function prepared(line) {
+    const floor = problem().floor[state.height], runs = line.runs.filter((run) => state.seeds.has(run.seed));
+    const logarithm = (y) => Math.log10(y === null ? 1e300 : Math.max(y, floor));
+    const top = 3 + Math.max(...runs.map((run) => logarithm(run[state.height][0])));
+    const ends = runs.map((run) => run[state.axis].at(-1)).sort((a, b) => a - b);
+    return { line, end: ends[Math.floor(ends.length / 2)], runs: runs.map((run) => ({
+      seed: run.seed, x: run[state.axis], y: run[state.height].map((y) => Math.min(logarithm(y), top)) })) };
   }
 
-  // Median and band over the chosen seeds, as far as half of the runs go; a run that has ended keeps its last height.
-  function curve(line) {
-    const runs = chosenRuns(line);
-    if (!runs.length) return null;
-    const floor = problem().floor[state.height];
-    const xs = runs.map((run) => run[state.axis]);
-    const ys = runs.map((run) => logs(run[state.height], floor));
-    const ends = xs.map((x) => x[x.length - 1]).sort((a, b) => a - b);
-    const end = ends[Math.floor(ends.length / 2)];
-    const found = { x: [], low: [], middle: [], high: [], singles: [] };
-    for (let k = 0; k < POINTS; k++) {
-      const place = end * k / (POINTS - 1);
-      const heights = xs.map((x, run) => between(place, x, ys[run])).sort((a, b) => a - b);
-      const [low, middle, high] = SHARES.map((share) => quantile(heights, share));
-      found.x.push(place); found.low.push(low); found.middle.push(middle); found.high.push(high);
-    }
-    found.singles = xs.map((x, run) => ({ x, y: ys[run] }));
-    return found;
-  }
-
-  function visible() {
-    return problem().lines.filter((line) => !state.hidden.has(line.label))
-      .map((line) => ({ line, curve: curve(line) })).filter((one) => one.curve);
-  }
-
-  function fullView(shown) {
-    let right = 0, low = Infinity, high = -Infinity;
-    for (const one of shown) {
-      right = Math.max(right, one.curve.x[one.curve.x.length - 1]);
-      // A run that diverged does not set the scale.
-      for (const height of one.curve.middle) {
-        low = Math.min(low, height);
-        if (height < 12) high = Math.max(high, height);
+  // What uPlot draws: for every line the band's edges, the median and, if wanted, single runs, all on one grid of places.
+  function drawn() {
+    const lines = problem().lines.map(prepared).filter((one) => one.runs.length);
+    const right = Math.max(0, ...lines.map((one) => one.end)) || 1;
+    const places = Array.from({ length: POINTS }, (_, k) => right * k / (POINTS - 1));
+    const columns = [places], bands = [];
+    const series = [{ label: data.axes[state.axis], value: (_, x) => (x === null ? "" : shown(x)) }];
+    const number = (_, y) => (y === null ? "" : y.toExponential(2));
+    const upTo = (end, height) => places.map((place, k) => (place > end * (1 + 1e-12) ? null : 10 ** height(place, k)));
+    for (const { line, runs, end } of lines) {
+      const heights = places.map((place) => runs.map((run) => heightAt(place, run.x, run.y)).sort((a, b) => a - b));
+      const [low, middle, high] = SHARES.map((share) => upTo(end, (_, k) => quantile(heights[k], share)));
+      const common = { show: !state.hidden.has(line.label), stroke: line.colour, method: line.label, value: number,
+                       points: { show: false } };
+      const minor = { ...common, class: "minor", width: 0 };
+      bands.push({ series: [series.length + 2, series.length + 1], fill: `${line.colour}2a` });
+      columns.push(middle, low, high);
+      series.push({ ...common, label: line.label, width: 2, dash: line.dashes },
+        { ...minor, label: `${line.label}, 20 %` }, { ...minor, label: `${line.label}, 80 %` });
+      for (const run of state.single ? runs : []) {
+        columns.push(upTo(run.x.at(-1), (place) => heightAt(place, run.x, run.y)));
+        series.push({ ...minor, width: 1, label: `${line.label}, seed ${run.seed}` });
       }
     }
-    if (!(right > 0)) right = 1;
-    if (!(low < high)) { low = Number.isFinite(low) ? low - 1 : -1; high = low + 2; }
-    const room = 0.04 * (high - low);
-    return { left: 0, right, low: low - room, high: high + room };
+    return { columns, series, bands };
   }
+
+  const shown = (x) => String(Number(x.toPrecision(4)));
 
   // --------------------------------------------------------------------------------------------------- drawing
 
   const plot = element("div", { className: "plot" });
-  const tip = element("div", { className: "tip", hidden: true });
-  let frame = null, shownCurves = [];
+  let chart = null;
 
-  const toX = (place) => LEFT + (place - frame.left) / (frame.right - frame.left) * (WIDTH - LEFT - RIGHT);
-  const toY = (height) => TOP + (frame.high - height) / (frame.high - frame.low) * (HEIGHT - TOP - BOTTOM);
-  const fromX = (pixel) => frame.left + (pixel - LEFT) / (WIDTH - LEFT - RIGHT) * (frame.right - frame.left);
-  const fromY = (pixel) => frame.high - (pixel - TOP) / (HEIGHT - TOP - BOTTOM) * (frame.high - frame.low);
-
-  function path(xs, ys) {
-    return xs.map((x, k) => `${k ? "L" : "M"}${toX(x).toFixed(2)} ${toY(ys[k]).toFixed(2)}`).join("");
+  // Marks on the logarithmic axis: whole decades, at most a dozen, unless there are hardly any.
+  function decades(_, marks) {
+    const powers = marks.map((mark) => Math.log10(mark)), whole = (power) => Math.abs(power - Math.round(power)) < 1e-6;
+    const count = powers.filter(whole).length, every = Math.ceil(count / 12);
+    return count < 3 ? marks : marks.map((mark, k) => (whole(powers[k]) && Math.round(powers[k]) % every === 0 ? mark : null));
   }
 
-  function steps(low, high, wanted) {
-    const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((k) => k * power).find((size) => size >= raw);
-    const marks = [];
-    for (let mark = Math.ceil(low / step) * step; mark <= high + step * 1e-9; mark += step) marks.push(mark);
-    return marks;
-  }
-
-  // Marks on the logarithmic axis: whole decades, or 1, 2, 5 where there are few of them.
-  function powers(low, high) {
-    if (high - low > 4) return steps(low, high, 8).filter((mark) => Number.isInteger(mark));
-    const marks = [];
-    for (let decade = Math.floor(low); decade <= high; decade++) {
-      for (const digit of [1, 2, 5]) marks.push(decade + Math.log10(digit));
-    }
-    const inside = marks.filter((mark) => mark >= low && mark <= high);
-    return inside.length > 1 ? inside : steps(low, high, 6);
-  }
-
-  function powerText(mark) {
-    const [digits, power] = (10 ** mark).toExponential(Math.abs(mark % 1) < 1e-9 || frame.high - frame.low > 0.6 ? 0 : 2).split("e");
-    return `${digits}e${Number(power)}`;
-  }
+  const size = () => ({ width: plot.clientWidth, height: Math.min(520, Math.max(320, plot.clientWidth / 2)) });
 
   function draw() {
-    shownCurves = visible();
-    frame = state.view || fullView(shownCurves);
-    const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
-      "aria-label": `${data.heights[state.height]} against ${data.axes[state.axis]}` });
-    const clip = shape("clipPath", { id: "inside" });
-    clip.append(shape("rect", { x: LEFT, y: TOP, width: WIDTH - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM }));
-    svg.append(clip);
-    for (const mark of steps(frame.left, frame.right, 8)) {
-      svg.append(shape("line", { x1: toX(mark), x2: toX(mark), y1: TOP, y2: HEIGHT - BOTTOM, stroke: "#e4e4e4" }));
-      svg.append(shape("text", { x: toX(mark), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" },
-        String(Number(mark.toPrecision(6)))));
-    }
-    for (const mark of powers(frame.low, frame.high)) {
-      svg.append(shape("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: toY(mark), y2: toY(mark), stroke: "#e4e4e4" }));
-      svg.append(shape("text", { x: LEFT - 6, y: toY(mark) + 4, "text-anchor": "end" }, powerText(mark)));
-    }
-    svg.append(shape("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "xlabel" },
-      data.axes[state.axis]));
-    svg.append(shape("text", { x: 16, y: HEIGHT / 2, transform: `rotate(-90 16 ${HEIGHT / 2})`, "text-anchor": "middle",
-      class: "ylabel" }, data.heights[state.height]));
-    const inside = shape("g", { "clip-path": "url(#inside)" });
-    for (const { line, curve: found } of shownCurves) {
-      const group = shape("g", { class: "curve", "data-label": line.label });
-      const area = path(found.x, found.high)
-        + path([...found.x].reverse(), [...found.low].reverse()).replace("M", "L") + "Z";
-      group.append(shape("path", { d: area, fill: line.colour, opacity: 0.16 }));
-      if (state.single) {
-        for (const single of found.singles) {
-          group.append(shape("path", { d: path(single.x, single.y), fill: "none", stroke: line.colour, opacity: 0.45 }));
-        }
-      }
-      group.append(shape("path", { d: path(found.x, found.middle), fill: "none", stroke: line.colour, "stroke-width": 2,
-        "stroke-dasharray": line.dashes }));
-      inside.append(group);
-    }
-    svg.append(inside);
-    svg.append(shape("rect", { x: LEFT, y: TOP, width: WIDTH - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM, fill: "none",
-      stroke: "#888" }));
-    const dot = shape("circle", { r: 4.5, fill: "none", "stroke-width": 2, visibility: "hidden" });
-    const zone = shape("rect", { fill: "#0072b2", opacity: 0.12, visibility: "hidden" });
-    svg.append(dot, zone);
-    watch(svg, dot, zone);
-    plot.replaceChildren(svg, tip);
+    const { columns, series, bands } = drawn();
+    if (chart) chart.destroy();
+    chart = root.chart = new uPlot({
+      ...size(), series, bands,
+      scales: { x: { time: false }, y: { distr: 3 } },
+      axes: [{ label: data.axes[state.axis], values: (_, marks) => marks.map(shown) },
+             { label: data.heights[state.height], size: 64,
+               filter: decades, grid: { filter: decades }, ticks: { filter: decades },
+               values: (_, marks) => marks.map((mark) => (mark === null ? "" : Number(mark.toPrecision(2)).toExponential())) }],
+      cursor: { drag: { x: true, y: true, uni: 20 }, points: { size: (u, k) => (u.series[k].class ? 0 : 7) } },
+      hooks: { ready: [makeReachable], setSeries: [(_, k, options) => { if (k && "show" in options) toggle(k); }] },
+    }, columns, plot);
   }
 
-  // --------------------------------------------------------------------------------- the pointer: hover and zoom
-
-  function watch(svg, dot, zone) {
-    let from = null;
-    const spot = (event) => {
-      const box = svg.getBoundingClientRect();
-      return [(event.clientX - box.left) * WIDTH / box.width, (event.clientY - box.top) * HEIGHT / box.height];
-    };
-    const within = ([x, y]) => x >= LEFT && x <= WIDTH - RIGHT && y >= TOP && y <= HEIGHT - BOTTOM;
-    svg.addEventListener("pointerdown", (event) => {
-      if (within(spot(event))) { from = spot(event); svg.setPointerCapture(event.pointerId); }
+  // The rows of uPlot's legend are switches that a keyboard reaches too, and show a line's dashes.
+  function makeReachable(made) {
+    const words = `${data.heights[state.height]} against ${data.axes[state.axis]}`;
+    Object.assign(made.root.querySelector("canvas"), { role: "img", ariaLabel: words });
+    const rows = made.root.querySelectorAll(".u-series");
+    problem().lines.forEach((line) => {
+      const k = made.series.findIndex((one) => one.label === line.label);
+      if (k < 0) return;
+      const head = rows[k].querySelector("th");
+      Object.assign(head, { tabIndex: 0, title: line.settings, role: "switch", ariaChecked: String(made.series[k].show) });
+      head.onkeydown = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); head.click(); } };
+      rows[k].querySelector(".u-marker").outerHTML =
+        `<svg width="28" height="8" aria-hidden="true"><path d="M0 4H28" stroke="${line.colour}" stroke-width="2.4" ` +
+        `stroke-dasharray="${line.dashes.join(" ")}"/></svg>`;
     });
-    svg.addEventListener("pointermove", (event) => {
-      const [x, y] = spot(event);
-      if (from) {
-        const [a, b] = [Math.min(from[0], x), Math.min(from[1], y)];
-        for (const [key, value] of Object.entries({ x: a, y: b, width: Math.abs(from[0] - x),
-          height: Math.abs(from[1] - y), visibility: "visible" })) zone.setAttribute(key, value);
-        return;
-      }
-      hover(svg, dot, x, y);
-    });
-    svg.addEventListener("pointerleave", () => { tip.hidden = true; dot.setAttribute("visibility", "hidden"); });
-    svg.addEventListener("pointerup", (event) => {
-      if (!from) return;
-      const [x, y] = spot(event), begin = from;
-      from = null;
-      if (Math.abs(x - begin[0]) > 8 && Math.abs(y - begin[1]) > 8) {
-        state.view = { left: Math.max(0, fromX(Math.min(x, begin[0]))), right: fromX(Math.max(x, begin[0])),
-                       high: fromY(Math.min(y, begin[1])), low: fromY(Math.max(y, begin[1])) };
-        draw();
-      } else {
-        zone.setAttribute("visibility", "hidden");
-      }
-    });
-    svg.addEventListener("dblclick", () => { state.view = null; draw(); });
-    svg.addEventListener("wheel", (event) => {
-      const [x, y] = spot(event);
-      if (!within([x, y]) || !(event.ctrlKey || event.shiftKey)) return;
-      event.preventDefault();
-      const factor = (event.deltaY || event.deltaX) < 0 ? 0.8 : 1.25, place = fromX(x), height = fromY(y);
-      state.view = { left: Math.max(0, place - (place - frame.left) * factor), right: place + (frame.right - place) * factor,
-                     low: height - (height - frame.low) * factor, high: height + (frame.high - height) * factor };
-      draw();
-    }, { passive: false });
   }
 
-  function hover(svg, dot, x, y) {
-    let best = null;
-    for (const { line, curve: found } of shownCurves) {
-      found.x.forEach((place, point) => {
-        const distance = (toX(place) - x) ** 2 + (toY(found.middle[point]) - y) ** 2;
-        if (distance < 900 && (!best || distance < best.distance)) best = { distance, line, found, point };
-      });
-    }
-    tip.hidden = !best;
-    dot.setAttribute("visibility", best ? "visible" : "hidden");
-    if (!best) return;
-    const { found, point } = best, px = toX(found.x[point]), py = toY(found.middle[point]);
-    for (const [key, value] of Object.entries({ cx: px, cy: py, stroke: best.line.colour })) dot.setAttribute(key, value);
-    const number = (height) => (10 ** height).toExponential(2);
-    tip.replaceChildren(
-      element("b", {}, best.line.label), element("br", {}), best.line.settings, element("br", {}),
-      `${data.axes[state.axis]}: ${Number(found.x[point].toPrecision(4))}`, element("br", {}),
-      `${data.heights[state.height]}: ${number(found.middle[point])} (${number(found.low[point])} … ${number(found.high[point])})`);
-    const scale = svg.getBoundingClientRect().width / WIDTH;
-    const right = px > WIDTH * 0.6;
-    tip.style.left = right ? "auto" : `${px * scale + 14}px`;
-    tip.style.right = right ? `${(WIDTH - px) * scale + 14}px` : "auto";
-    tip.style.top = `${Math.max(0, py * scale - 30)}px`;
+  // The band and the single runs of a line come and go with it.
+  function toggle(k) {
+    const { method, show, class: minor } = chart.series[k];
+    if (minor) return;
+    if (show) state.hidden.delete(method); else state.hidden.add(method);
+    chart.root.querySelectorAll(".u-series")[k].querySelector("th").ariaChecked = String(show);
+    chart.series.forEach((one, other) => { if (one.method === method && one.show !== show) chart.setSeries(other, { show }); });
+  }
+
+  // ------------------------------------------------------------------------------------------ picture and numbers
+
+  function save(blob, name) {
+    const link = element("a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // The chart on white, its legend below.
+  function savePicture() {
+    const ratio = devicePixelRatio, source = chart.ctx.canvas;
+    const shownLines = chart.series.filter((one) => one.method && !one.class && one.show);
+    const canvas = element("canvas", { width: source.width, height: source.height + (shownLines.length * 20 + 10) * ratio });
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = "#fff";
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(source, 0, 0);
+    Object.assign(pen, { font: `${13 * ratio}px sans-serif`, textBaseline: "middle", lineWidth: 2 * ratio });
+    shownLines.forEach(({ label, dash }, k) => {
+      const line = problem().lines.find((one) => one.label === label), y = source.height + (k * 20 + 10) * ratio;
+      pen.strokeStyle = line.colour;
+      pen.setLineDash(line.dashes.map((length) => length * ratio));
+      pen.stroke(new Path2D(`M${64 * ratio} ${y}h${36 * ratio}`));
+      pen.fillStyle = "#1c1c1c";
+      pen.fillText(label, 108 * ratio, y);
+    });
+    canvas.toBlob((blob) => save(blob, "curves.png"));
+  }
+
+  function saveNumbers() {
+    const kept = chart.series.map((_, k) => k).filter((k) => chart.series[k].show);
+    const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
+    const rows = chart.data[0].map((_, row) => kept.map((k) => chart.data[k][row] ?? "").join(","));
+    const text = [kept.map((k) => quoted(chart.series[k].label)).join(","), ...rows, ""].join("\n");
+    save(new Blob([text], { type: "text/csv" }), "curves.csv");
   }
 
   // ---------------------------------------------------------------------------------------------- the controls
 
-  function select(id, label, options, value, onchange) {
-    const made = element("select", { id, onchange: (event) => { onchange(event.target.value); } });
-    for (const [key, text] of options) made.append(element("option", { value: key, selected: String(key) === String(value) }, text));
+  function select(id, label, options, change) {
+    const made = element("select", { id, onchange: () => change(made.value) });
+    for (const [key, text] of options) {
+      made.append(element("option", { value: key, selected: String(key) === String(state[id]) }, text));
+    }
     return element("label", {}, `${label} `, made);
   }
 
-  function swatch(line) {
-    const svg = shape("svg", { width: 26, height: 8 });
-    svg.append(shape("line", { x1: 0, x2: 26, y1: 4, y2: 4, stroke: line.colour, "stroke-width": 2.4,
-      "stroke-dasharray": line.dashes }));
-    return svg;
-  }
-
-  function box(name, value, checked, change, ...content) {
+  function box(name, value, checked, change, text) {
     return element("label", {}, element("input", { type: "checkbox", name, value, checked,
-      onchange: (event) => { change(event.target.checked); state.view = null; draw(); } }), ...content);
+      onchange: (event) => { change(event.target.checked); draw(); } }), text);
   }
 
-  function toggle(set, entry, present) {
-    if (present) set.add(entry); else set.delete(entry);
-  }
+  const button = (id, text, onclick) => element("button", { id, type: "button", onclick }, text);
 
-  function build() {
-    const studies = data.studies.map((study, k) => [k, study.title]).filter(([k]) => data.studies[k].problems.length);
-    const sets = data.studies[state.study].problems.map((one, k) => [k, one.title]);
+  function begin(axis) {
+    const seeds = [...new Set(problem().lines.flatMap((line) => line.runs.map((run) => run.seed)))].sort((a, b) => a - b);
+    state.axis = axis || data.studies[state.study].axis;
+    state.hidden = new Set(problem().lines.filter((line) => line.hidden).map((line) => line.label));
+    state.seeds = new Set(seeds);
     const controls = element("div", { className: "controls" },
-      select("study", "study", studies, state.study, (value) => { state.study = Number(value); state.problem = 0; begin(); }),
-      select("problem", "data", sets, state.problem, (value) => { state.problem = Number(value); begin(state.axis); }),
-      select("axis", "against", Object.entries(data.axes), state.axis, (value) => { state.axis = value; state.view = null; draw(); }),
-      select("height", "show", Object.entries(data.heights), state.height, (value) => { state.height = value; state.view = null; draw(); }),
+      select("study", "study", begun, (value) => { state.study = Number(value); state.problem = 0; begin(); }),
+      select("problem", "data", data.studies[state.study].problems.map((one, k) => [k, one.title]),
+        (value) => { state.problem = Number(value); begin(state.axis); }),
+      select("axis", "against", Object.entries(data.axes), (value) => { state.axis = value; draw(); }),
+      select("height", "show", Object.entries(data.heights), (value) => { state.height = value; draw(); }));
+    const choices = element("div", { className: "controls", id: "seeds" }, "seeds",
+      ...seeds.map((seed) => box("seed", seed, true, (on) => state.seeds[on ? "add" : "delete"](seed), ` ${seed}`)),
       box("single", "single", state.single, (on) => { state.single = on; }, " single runs"),
-      element("button", { id: "reset", type: "button", onclick: () => { state.view = null; draw(); } }, "whole picture"));
-    const methods = element("div", { className: "choices", id: "methods" });
-    problem().lines.forEach((line) => methods.append(box("method", line.label, !state.hidden.has(line.label),
-      (on) => toggle(state.hidden, line.label, !on), swatch(line), line.label)));
-    const seeds = element("div", { className: "choices", id: "seeds" }, "seeds");
-    for (const seed of [...new Set(problem().lines.flatMap((line) => line.runs.map((run) => run.seed)))].sort((a, b) => a - b)) {
-      seeds.append(box("seed", seed, state.seeds.has(seed), (on) => toggle(state.seeds, seed, on), ` ${seed}`));
-    }
+      button("reset", "whole picture", () => chart.setData(chart.data)),
+      button("picture", "save picture", savePicture), button("numbers", "save numbers", saveNumbers));
     const hint = element("div", { className: "hint" },
-      "Drag over a part to look closer, or turn the wheel with Shift or Ctrl; a double click shows the whole. ",
+      "Drag over a part to look closer; a double click shows the whole. A method's name below the picture shows or hides it. ",
       "Lines are medians over the chosen seeds, bands go from 20 to 80 %.");
-    root.replaceChildren(controls, methods, seeds, plot, hint);
+    root.replaceChildren(controls, choices, plot, hint);
     draw();
   }
 
-  function begin(axis) {
-    state.axis = axis || data.studies[state.study].axis;
-    state.view = null;
-    state.hidden = new Set(problem().lines.filter((line) => line.hidden).map((line) => line.label));
-    state.seeds = new Set(problem().lines.flatMap((line) => line.runs.map((run) => run.seed)));
-    build();
-  }
-
-  state.study = data.studies.findIndex((study) => study.problems.length);
   begin();
+  window.addEventListener("resize", () => chart.setSize(size()));
 })();
