@@ -28,7 +28,21 @@ import trsvr
 from oracle import Oracle, scaled_weights
 from trsvr import Status
 from trsvr.parts import ExactHessian, GradientRadius, SARAHGradient
-from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
+from trsvr.problems import (
+    L2,
+    Binomial,
+    DoubleWell,
+    Gamma,
+    LinearModel,
+    Logistic,
+    NegativeBinomial,
+    Poisson,
+    PseudoHuber,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    Tweedie,
+)
 
 # Which kinds of rows a loss is tried on: every kind somewhere, but not every pair, since each pair is compiled anew.
 FORMS = {
@@ -43,6 +57,8 @@ CAUTIOUS = (trsvr.TrustRegion, trsvr.LBFGS)
 EPSILON = np.finfo(float).eps
 #: From this number on columns depend on each other, and most runs are of the adaptive mode in some norm.
 ENTANGLED = 2 * 10**8
+#: From this number on they are generalised linear models.
+FAMILY = 10**12
 
 
 @dataclass
@@ -63,6 +79,8 @@ class Case:
 
 def make(number: int) -> Case:
     """Case ``number``."""
+    if number >= FAMILY:
+        return make_family(number)
     random = np.random.default_rng([7, number])
     n, d = max(2, int(10 ** random.uniform(0.3, 3.3))), int(10 ** random.uniform(0, 2.2))
     losses = [Logistic(), Logistic(), Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax()]
@@ -116,6 +134,49 @@ def make(number: int) -> Case:
     weighted = "" if weights is None else " weighted"
     story = f"{n} x {d} {form}{weighted}, {loss}, {regularizer}, intercept {intercept}, {solver}, {shown}"
     return Case(number, problem, oracle, solver, options, story, random)
+
+
+def make_family(number: int) -> Case:
+    """Case ``number`` of a generalised linear model: counts to 1e9, offsets, y at the edge of its domain."""
+    random = np.random.default_rng([9, number])
+    n, d = max(3, int(10 ** random.uniform(0.5, 3.0))), int(10 ** random.uniform(0, 1.5))
+    loss: Any = [Poisson(), Gamma(), Tweedie(float(random.uniform(1.05, 1.95))), NegativeBinomial(0.5), Binomial()][
+        random.integers(5)
+    ]
+    X = random.normal(size=(n, d)) * 10 ** random.uniform(-2, 2, size=d)
+    if random.random() < 0.3:
+        X = np.where(random.random(X.shape) < 0.7, 0.0, X)
+    size = random.choice([0.3, 1.0, 3.0])
+    margins = X @ (size * random.normal(size=d) / np.maximum(np.abs(X).max(axis=0), 1e-30)) / np.sqrt(d)
+    offset = random.normal(size=n) * random.choice([0.1, 2.0]) if random.random() < 0.4 else None
+    level = float(random.choice([-3.0, 0.0, 3.0, 8.0, 20.0]))
+    mean = np.exp(margins + (0.0 if offset is None else offset) + level)
+    if isinstance(loss, Binomial):
+        y = random.binomial(4, mean / (1.0 + mean)) / 4.0
+    elif isinstance(loss, Gamma):
+        y = np.maximum(random.gamma(0.5, 2.0 * mean), 1e-12)
+    else:
+        y = random.poisson(np.minimum(mean, 1e9)).astype(float) * (
+            random.gamma(2.0, 0.5, n) if type(loss) is Tweedie else 1.0
+        )
+        y[random.random(n) < random.choice([0.0, 0.5])] = 0.0
+        y[:2] = [0.0, 1.0]
+    strength = random.choice([0.0, 1e-6, 1e-2]) if n > 2 * d else 1e-3
+    regularizer = L2(strength * random.integers(0, 2, d) + 1e-4) if random.random() < 0.3 else L2(float(strength))
+    weights = random.integers(0, 4, n).astype(float) if random.random() < 0.3 else None
+    if weights is not None:
+        weights[:2] = 1.0
+    intercept = bool(random.random() < 0.7)
+    rows: Any = scipy.sparse.csr_array(X) if random.random() < 0.3 else X
+    problem = LinearModel(rows, y, loss, regularizer, intercept, sample_weight=weights, offset=offset)
+    kept = np.ones(n, dtype=bool) if weights is None else weights > 0.0
+    scale = None if weights is None else scaled_weights(weights)[kept]
+    shift = 0.0 if offset is None else offset[kept]
+    oracle = Oracle(X[kept], y[kept], loss, regularizer, intercept, scale, shift)
+    solver: Any = [trsvr.TRSVR(), trsvr.TRSVR(), trsvr.TrustRegion()][random.integers(3)]
+    options = {"tol": random.choice(np.array(["auto", "auto", 1e-6], dtype=object)), "max_epochs": 200, "x0": None}
+    story = f"{n} x {d}, {loss}, level {level}, {regularizer}, weights {weights is not None}, {solver}, {options}"
+    return Case(number, problem, oracle, solver, options | {"max_seconds": 5.0}, story, random)
 
 
 def entangle(X: np.ndarray, random: np.random.Generator) -> None:

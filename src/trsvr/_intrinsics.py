@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, overload, register_jitable
 
 _INT32 = ir.IntType(32)
 
@@ -87,14 +87,16 @@ def _compiled_read_shared(counter: Any) -> Any:
     return lambda counter: _read(counter)
 
 
-# --------------------------------------------------------------------------------- exp(−t), in vector registers
+# --------------------------------------------------------------- exponentials and logarithms, in vector registers
 
 # t = n log 2 + r with |r| ≤ (log 2)/2; log 2 in two parts, the first with so few digits that n times it is exact.
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6
 _INVERSE_LOG2 = 1.4426950408889634
 # Adding 1.5 · 2⁵² leaves the nearest whole number in the low bits of the sum.
 _ROUNDING = 6755399441055744.0
-_SMALLEST = 708.0
+_SMALLEST, _LARGEST = 708.0, 709.0
+_TINY = float(np.finfo(float).tiny)
+_ROOT_2 = 1.4142135623730951
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
@@ -108,6 +110,16 @@ def _bits(typing_context: Any, number: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
+def _float_of(typing_context: Any, bits: Any) -> Any:
+    """The float with these 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
 def _two_to_the(typing_context: Any, exponent: Any) -> Any:
     """2ⁿ from the low bits of n: they are the exponent of a float."""
 
@@ -116,6 +128,30 @@ def _two_to_the(typing_context: Any, exponent: Any) -> Any:
         return builder.bitcast(builder.shl(builder.add(arguments[0], whole(1023)), whole(52)), ir.DoubleType())
 
     return types.float64(types.int64), generate
+
+
+@register_jitable  # type: ignore[untyped-decorator]  # Numba carries no types
+def _exp(x: Any) -> Any:
+    """exp(x) for −708 ≤ x ≤ 709."""
+    shifted = x * _INVERSE_LOG2 + _ROUNDING
+    n = shifted - _ROUNDING
+    r = (x - n * _LOG2_HIGH) - n * _LOG2_LOW
+    # Taylor's polynomial of degree 13: its remainder is below 1e-17.
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return p * _two_to_the(_bits(shifted))
 
 
 def exp_minus(t: Any) -> Any:
@@ -129,29 +165,56 @@ def exp_minus(t: Any) -> Any:
 
 @overload(exp_minus, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_exp_minus(t: Any) -> Any:
+    return lambda t: _exp(-_SMALLEST if t > _SMALLEST else -t)
+
+
+def exp_of(t: Any) -> Any:
+    """exp(t) for any t, in the same way: at least exp(−708), and infinite beyond 709."""
+    return np.where(t > _LARGEST, np.inf, np.exp(np.clip(t, -_SMALLEST, _LARGEST)))
+
+
+@overload(exp_of, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_exp_of(t: Any) -> Any:
     def exponential(t: Any) -> Any:
-        x = -_SMALLEST if t > _SMALLEST else -t
-        shifted = x * _INVERSE_LOG2 + _ROUNDING
-        n = shifted - _ROUNDING
-        r = (x - n * _LOG2_HIGH) - n * _LOG2_LOW
-        # Taylor's polynomial of degree 13: its remainder is below 1e-17.
-        p = 1.0 / 6227020800.0
-        p = p * r + 1.0 / 479001600.0
-        p = p * r + 1.0 / 39916800.0
-        p = p * r + 1.0 / 3628800.0
-        p = p * r + 1.0 / 362880.0
-        p = p * r + 1.0 / 40320.0
-        p = p * r + 1.0 / 5040.0
-        p = p * r + 1.0 / 720.0
-        p = p * r + 1.0 / 120.0
-        p = p * r + 1.0 / 24.0
-        p = p * r + 1.0 / 6.0
-        p = p * r + 0.5
-        p = p * r + 1.0
-        p = p * r + 1.0
-        return p * _two_to_the(_bits(shifted))
+        inside = -_SMALLEST if t < -_SMALLEST else (_LARGEST if t > _LARGEST else t)
+        found = _exp(inside)
+        return np.inf if t > _LARGEST else found
 
     return exponential
+
+
+def log_of(y: Any) -> Any:
+    """log(y) for y ≥ 0, in the same way; what is smaller than 2⁻¹⁰²² counts as that."""
+    return np.log(np.maximum(y, _TINY))
+
+
+@overload(log_of, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_log_of(y: Any) -> Any:
+    def logarithm(y: Any) -> Any:
+        bits = _bits(_TINY if y < _TINY else y)
+        # The exponent's bits behind those of 2⁵² are a float that is larger than 2⁵² by them.
+        exponent = _float_of((bits >> 52) | 0x4330000000000000) - (4503599627370496.0 + 1023.0)
+        part = _float_of((bits & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000)
+        large = part > _ROOT_2
+        part = 0.5 * part if large else part
+        exponent = exponent + 1.0 if large else exponent
+        # log m = 2 artanh s with |s| ≤ 0.172; the remainder of the series is below 1e-17.
+        s = (part - 1.0) / (part + 1.0)
+        q = s * s
+        p = 1.0 / 21.0
+        p = p * q + 1.0 / 19.0
+        p = p * q + 1.0 / 17.0
+        p = p * q + 1.0 / 15.0
+        p = p * q + 1.0 / 13.0
+        p = p * q + 1.0 / 11.0
+        p = p * q + 1.0 / 9.0
+        p = p * q + 1.0 / 7.0
+        p = p * q + 1.0 / 5.0
+        p = p * q + 1.0 / 3.0
+        p = p * q + 1.0
+        return (2.0 * s * p + exponent * _LOG2_LOW) + exponent * _LOG2_HIGH
+
+    return logarithm
 
 
 # ------------------------------------------------------------------------------------- formulas, of numbers or arrays

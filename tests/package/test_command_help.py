@@ -20,7 +20,16 @@ COMMANDS = leaves()
 
 
 def test_the_sub_commands():
-    assert {way[0] for way in COMMANDS} == {"solve", "resume", "compare", "predict", "theory", "data", "paper"}
+    assert {way[0] for way in COMMANDS} == {
+        "solve",
+        "resume",
+        "summary",
+        "compare",
+        "predict",
+        "theory",
+        "data",
+        "paper",
+    }
 
 
 @pytest.mark.parametrize("way", COMMANDS, ids=" ".join)

@@ -413,3 +413,32 @@ def test_an_offset_is_that_of_the_compiled_problem(loss, streamed):
         close(there.decision(x), here.decision(x)[weights > 0.0])
     with pytest.raises(ValueError, match="fused must be False with an offset"):
         LinearModel(X, y, loss, PENALTY, offset=offset, fused=True)
+
+
+FAMILIES = [
+    problems.Poisson(),
+    problems.Gamma(),
+    problems.Tweedie(1.4),
+    problems.Tweedie(2.0),
+    problems.NegativeBinomial(0.5),
+    problems.Binomial(),
+]
+
+
+@pytest.mark.parametrize("loss", FAMILIES, ids=repr)
+def test_families_and_a_strength_for_each_column(loss):
+    rng = np.random.default_rng(6)
+    X, x = rng.normal(size=(N, P)), 0.3 * rng.normal(size=P + 1)
+    y = rng.integers(1, 9, N) / 8.0 if isinstance(loss, problems.Binomial) else rng.integers(1, 9, N).astype(float)
+    weights, penalty = rng.integers(0, 3, N).astype(float), problems.L2(np.arange(P) / 10.0)
+    options = {"intercept": True, "sample_weight": weights, "offset": 0.1 * rng.normal(size=N)}
+    there = LinearModel(X, y, loss, penalty, **options)
+    here = problems.LinearModel(X, y, loss, penalty, **options)
+    value, gradient = there.value_and_gradient(x)
+    assert value == pytest.approx(here.value_and_gradient(x)[0], rel=1e-12)
+    np.testing.assert_allclose(gradient, here.value_and_gradient(x)[1], rtol=1e-10)
+    np.testing.assert_allclose(there.hessian_product(x, None, x), here.hessian_product(x, None, x), rtol=1e-10)
+    np.testing.assert_allclose(trsvr.minimize(there).x, trsvr.minimize(here).x, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(there.predict(x), here.predict(x)[weights > 0])
+    with pytest.raises(ValueError, match="fused must be False with"):
+        LinearModel(X, y, loss, fused=True)

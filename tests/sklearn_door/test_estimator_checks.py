@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from trsvr.sklearn import TRSVRClassifier, TRSVRClassifierCV, TRSVRRegressor
+from trsvr.sklearn import TRSVRClassifier, TRSVRClassifierCV, TRSVRRegressor, TRSVRRegressorCV
 
 ESTIMATORS = [
     TRSVRClassifier(),
@@ -13,6 +13,11 @@ ESTIMATORS = [
     TRSVRClassifierCV(Cs=3, cv=3),
     TRSVRRegressor(),
     TRSVRRegressor(loss="pseudo_huber"),
+    TRSVRRegressor(loss="poisson"),
+    TRSVRRegressor(loss="gamma"),
+    TRSVRRegressor(loss="tweedie"),
+    TRSVRRegressor(loss="negative_binomial"),
+    TRSVRRegressorCV(alphas=3, cv=3),
 ]
 
 

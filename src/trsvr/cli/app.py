@@ -17,6 +17,7 @@ from trsvr._version import __version__
 from trsvr.cli.compare import compare
 from trsvr.cli.predict import predict
 from trsvr.cli.solve import resume, solve
+from trsvr.cli.summary import summary
 from trsvr.cli.theory import theory
 
 ERROR, INTERRUPTED = 2, 130
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command(epilog="Example: `trsvr solve data.svm --l2 1e-4 --test-size 0.2 --out fit`")(solve)
 app.command(epilog="Example: `trsvr resume run.ckpt --epochs 500 --out fit`")(resume)
 app.command(epilog="Example: `trsvr compare mushrooms --methods trsvr,svrg:step=0.5,lbfgs --out figures`")(compare)
+app.command(epilog="Example: `trsvr summary fit --kind HC1`")(summary)
 app.command(epilog="Example: `trsvr predict fit new.svm --probabilities --out predictions.csv`")(predict)
 app.command(epilog="Example: `trsvr theory data.svm --alpha 0.1 --batch-size 200 --inner-steps 100`")(theory)
 

@@ -11,8 +11,11 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from trsvr.cli.categories import encoded_names
+from trsvr.cli.options import loss_from
 from trsvr.datasets.arrays import read_arrays
 from trsvr.datasets.errors import DataFileError
+from trsvr.problems.families import LOG_LINK, mean_of, outside_domain
 
 _KIND, _VERSION = "trsvr model", 1
 
@@ -28,7 +31,8 @@ class Model:
     classes : array or None
         The labels, None for regression.
     facts : dict
-        loss, intercept, n_features, n_outputs, columns, target, zero_based.
+        loss, intercept, n_features, n_outputs, columns, target, zero_based; where they are not as usual: power,
+        dispersion, offset, and raw_columns, levels and drop_first of encoded categories.
     """
 
     x: NDArray[np.float64]
@@ -62,11 +66,16 @@ class Model:
         """One per output."""
         return self.x.reshape(-1, self.facts["n_outputs"])[-1] if self.facts["intercept"] else None
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Labels, or numbers for regression."""
-        margins = self.decision(X)
+    @property
+    def loss(self) -> Any:
+        """The loss, with its parameters."""
+        return loss_from(self.facts["loss"], 1.0, self.facts.get("power", 1.5), self.facts.get("dispersion", 1.0))
+
+    def predict(self, X: Any, offset: NDArray[np.float64] | None = None) -> NDArray[Any]:
+        """Labels, or numbers on the scale of y for regression."""
+        margins = self.decision(X) if offset is None else self.decision(X) + offset.reshape(len(offset), -1)
         if self.classes is None:
-            return margins[:, 0]
+            return np.asarray(mean_of(self.loss, margins[:, 0]))
         places = margins.argmax(axis=1) if margins.shape[1] > 1 else (margins[:, 0] > 0).astype(int)
         return self.classes[places]
 
@@ -108,7 +117,7 @@ def load_model(path: Path) -> Model:
         classes = arrays.get("classes")
         if classes is not None and classes.shape != (max(2, facts["n_outputs"]),):
             raise KeyError
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataFileError(path, None, "is not a model that trsvr solve --out has written") from None
     return Model(x, classes, facts)
 
@@ -133,6 +142,15 @@ def _check_facts(facts: dict[str, Any]) -> None:
         raise TypeError("columns")
     if columns is not None and len(columns) != facts["n_features"]:
         raise ValueError("columns")
+    loss_from(facts["loss"], 1.0, facts.get("power", 1.5), facts.get("dispersion", 1.0))
+    if not isinstance(facts.get("offset"), str | None) or not isinstance(facts.get("drop_first", False), bool):
+        raise TypeError("offset")
+    raw, levels = facts.get("raw_columns"), facts.get("levels", {})
+    texts = [*([] if raw is None else raw), *(level for known in levels.values() for level in known)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("levels")
+    if raw is not None and len(encoded_names(raw, levels, facts.get("drop_first", False))) != facts["n_features"]:
+        raise ValueError("levels")
 
 
 def text_of(value: Any) -> str:
@@ -159,8 +177,9 @@ def scores(
     predicted: NDArray[Any],
     classes: NDArray[Any] | None,
     weights: NDArray[np.float64] | None = None,
+    loss: Any = None,
 ) -> dict[str, float] | None:
-    """Accuracy of a classification; root mean square error and R² of a regression.
+    """Accuracy of a classification; root mean square error and R² of a regression, and D² of a family's loss.
 
     None where y cannot be compared: see `why_not_scored`.
     """
@@ -171,4 +190,10 @@ def scores(
     numbers = y.astype(np.float64)
     spread = float(np.average((numbers - np.average(numbers, weights=weights)) ** 2, weights=weights))
     mean_square = float(np.average((predicted - numbers) ** 2, weights=weights))
-    return {"rmse": mean_square**0.5, "r2": 1.0 - mean_square / spread if spread > 0 else float("nan")}
+    found = {"rmse": mean_square**0.5, "r2": 1.0 - mean_square / spread if spread > 0 else float("nan")}
+    if isinstance(loss, LOG_LINK) and outside_domain(loss, numbers) is None:
+        with np.errstate(all="ignore"):
+            means = np.log(predicted), np.full(len(numbers), np.log(np.average(numbers, weights=weights)))
+            left, whole = (float(np.average(loss.value(z, numbers), weights=weights)) for z in means)
+        found["d2"] = 1.0 - left / whole if whole > 0.0 else float("nan")
+    return found

@@ -21,6 +21,11 @@ LOSSES = {
     "squared": problems.Squared,
     "pseudo-huber": problems.PseudoHuber,
     "softmax": problems.Softmax,
+    "poisson": problems.Poisson,
+    "gamma": problems.Gamma,
+    "tweedie": problems.Tweedie,
+    "negative-binomial": problems.NegativeBinomial,
+    "binomial": problems.Binomial,
 }
 HESSIANS = ("estimated", "exact", "identity")
 
@@ -81,12 +86,19 @@ Drop = Annotated[
 Loss = Annotated[
     str,
     typer.Option(
-        help="logistic, squared-hinge (two classes), softmax (classes), squared or pseudo-huber (numbers).",
+        help="logistic, squared-hinge (two classes), softmax (classes), squared or pseudo-huber (numbers), poisson or "
+        "negative-binomial (counts), gamma (> 0), tweedie (>= 0), binomial (shares; weights are trials).",
         autocompletion=_one_of(*LOSSES),
         rich_help_panel=OBJECTIVE,
     ),
 ]
-Strength = Annotated[float, typer.Option("--l2", "--lambda", help="λ of (λ/2)‖w‖².", rich_help_panel=OBJECTIVE)]
+Strength = Annotated[
+    float, typer.Option("--l2", "--lambda", "--penalty", help="λ of (λ/2)‖w‖².", rich_help_panel=OBJECTIVE)
+]
+Power = Annotated[float, typer.Option(help="p of tweedie's variance μᵖ, from 1 to 2.", rich_help_panel=OBJECTIVE)]
+Dispersion = Annotated[
+    float, typer.Option(help="α of negative-binomial's variance μ + αμ².", rich_help_panel=OBJECTIVE)
+]
 Gamma = Annotated[float, typer.Option(help="γ of the double well (γ/d) Σ (w² − a²)².", rich_help_panel=OBJECTIVE)]
 WellPosition = Annotated[float, typer.Option("--a", help="a of the double well.", rich_help_panel=OBJECTIVE)]
 Delta = Annotated[float, typer.Option(help="Where pseudo-huber turns linear.", rich_help_panel=OBJECTIVE)]
@@ -147,32 +159,49 @@ Device = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.", rich_help_panel=OUTPUT)]
 
 
-def objective(loss: str, l2: float, gamma: float, a: float, delta: float) -> tuple[Any, Any]:
-    """Loss and regulariser from the options."""
+def loss_from(loss: str, delta: float = 1.0, power: float = 1.5, dispersion: float = 1.0) -> Any:
+    """The loss that the options name."""
     kind = LOSSES[_check.one_of("--loss", loss, LOSSES)]
+    if kind is problems.PseudoHuber:
+        return kind(_check.positive("--delta", delta))
+    if kind is problems.Tweedie:
+        if not 1.0 <= power <= 2.0:
+            raise ValueError(f"--power must be a number from 1 (Poisson) to 2 (Gamma), got {power}")
+        return kind(power)
+    return kind(_check.positive("--dispersion", dispersion)) if kind is problems.NegativeBinomial else kind()
+
+
+def objective(
+    loss: str, l2: float, gamma: float, a: float, delta: float, power: float = 1.5, dispersion: float = 1.0
+) -> tuple[Any, Any]:
+    """Loss and regulariser from the options."""
+    formula = loss_from(loss, delta, power, dispersion)
     regularizer: Any = problems.L2(_check.positive("--l2", l2, zero=True))
     if _check.positive("--gamma", gamma, zero=True) > 0.0:
         regularizer = regularizer + problems.DoubleWell(gamma, _check.positive("--a", a, zero=True))
-    if kind is problems.PseudoHuber:
-        return kind(_check.positive("--delta", delta)), regularizer
-    return kind(), regularizer
+    return formula, regularizer
 
 
 def problem_from(
+    X: Any, y: Any, loss: str, l2: float, gamma: float, a: float, delta: float, intercept: bool, device: str = "cpu"
+) -> Any:
+    """The problem that the options describe."""
+    return model_of(X, y, *objective(loss, l2, gamma, a, delta), intercept, device)
+
+
+def model_of(
     X: Any,
     y: Any,
-    loss: str,
-    l2: float,
-    gamma: float,
-    a: float,
-    delta: float,
+    loss: Any,
+    regularizer: Any,
     intercept: bool,
     device: str = "cpu",
     weights: Any = None,
+    offset: Any = None,
 ) -> Any:
-    """The problem that the options describe."""
-    formula, regularizer = objective(loss, l2, gamma, a, delta)
-    return linear_model(device)(X, y, formula, regularizer, intercept=intercept, sample_weight=weights)
+    """The problem of a loss and a regulariser, where it is to be solved."""
+    more = {} if offset is None else {"offset": offset}
+    return linear_model(device)(X, y, loss, regularizer, intercept=intercept, sample_weight=weights, **more)
 
 
 def number(name: str, text: str, *words: str) -> Any:

@@ -83,7 +83,8 @@ def show_rows(title: str, head: list[str], rows: list[list[str]]) -> None:
     """A table with a head on stdout."""
     table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD)
     for k, name in enumerate(head):
-        table.add_column(Text(name), style="cyan" if k == 0 else None, justify="left" if k == 0 else "right")
+        style, justify = ("cyan", "left") if k == 0 else (None, "right")
+        table.add_column(Text(name), style=style, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)

@@ -26,6 +26,15 @@ Out = Annotated[
     Path | None,
     typer.Option(help="CSV file for the predictions; default: stdout.", show_default=False, rich_help_panel=o.OUTPUT),
 ]
+Offset = Annotated[
+    str | None,
+    typer.Option(
+        help="Column or array that is added to the rows' margins, or 'log(COLUMN)'; default: the model's own.",
+        metavar="COLUMN",
+        show_default=False,
+        rich_help_panel=o.DATA,
+    ),
+]
 Probabilities = Annotated[
     bool,
     typer.Option("--probabilities", help="Add a column per class (logistic, softmax).", rich_help_panel=o.OUTPUT),
@@ -39,6 +48,7 @@ def predict(
     format_: o.Format = "auto",
     header: o.Header = True,
     sep: o.Separator = "auto",
+    offset: Offset = None,
     out: Out = None,
     probabilities: Probabilities = False,
     json: o.Json = False,
@@ -50,9 +60,11 @@ def predict(
     """
     loaded = load_model(model)
     kind = format_of(file, format_)
-    table = read_table(file, _wanted(loaded, kind, target, header, sep), kind)
-    predicted = loaded.predict(table.X)
-    found = None if table.y is None else scores(table.y, predicted, loaded.classes)
+    table = read_table(file, _wanted(loaded, kind, target, header, sep, offset), kind)
+    if table.offset is None and loaded.facts.get("offset") is not None:
+        print(f"{file.name}: no {loaded.facts['offset']!r}: predicted with an offset of 0", file=sys.stderr)
+    predicted = loaded.predict(table.X, table.offset)
+    found = None if table.y is None else scores(table.y, predicted, loaded.classes, None, loaded.loss)
     reason = None if table.y is None else why_not_scored(table.y, loaded.classes)
     columns: dict[str, NDArray[Any]] = {"prediction": predicted}
     if probabilities:
@@ -76,8 +88,8 @@ def predict(
         print(f"{file.name}: no score: {reason}", file=sys.stderr)
 
 
-def _wanted(model: Model, kind: str, target: str | None, header: bool, separator: str) -> Wanted:
-    columns = model.facts["columns"]
+def _wanted(model: Model, kind: str, target: str | None, header: bool, separator: str, offset: str | None) -> Wanted:
+    columns = model.facts.get("raw_columns") or model.facts["columns"]
     asked_for = target is not None
     if target is None and columns is not None and kind in ("csv", "parquet"):
         target = model.facts["target"]
@@ -89,6 +101,10 @@ def _wanted(model: Model, kind: str, target: str | None, header: bool, separator
         header=header,
         zero_based=model.facts["zero_based"],
         separator=separator,
+        offset=offset or model.facts.get("offset"),
+        offset_needed=offset is not None,
+        drop_first=model.facts.get("drop_first", False),
+        levels=model.facts.get("levels", {}),
     )
 
 

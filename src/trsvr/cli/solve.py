@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from trsvr import _check
 from trsvr._arrays import Vector
@@ -22,11 +20,12 @@ from trsvr._version import __version__
 from trsvr.cli import options as o
 from trsvr.cli import solve_answer as answer
 from trsvr.cli import solve_options as own
-from trsvr.cli.models import Model, scores
+from trsvr.cli.models import Model
 from trsvr.cli.output import as_json, check_folder, show_pairs
 from trsvr.cli.remote import connected, remote_format, remote_problem
 from trsvr.cli.scaling import Scaling
-from trsvr.cli.tables import Table, Wanted, read_table
+from trsvr.cli.tables import Table, read_table
+from trsvr.cli.tasks import Rows, Task, split
 from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
 from trsvr.engine.checkpoint import newest_intact
@@ -36,7 +35,7 @@ from trsvr.theory import Gap, estimate_gap
 
 # Address of a scheduler, number of workers, memory of each.
 _Cluster = tuple[str | None, int | None, str | None]
-_OBJECTIVE = ("loss", "l2", "gamma", "a", "delta", "intercept", "standardize")
+_OBJECTIVE = ("loss", "l2", "gamma", "a", "delta", "power", "dispersion", "intercept", "standardize", "offset")
 _NO_GAP = Gap(float("nan"), "unknown", "the data can no longer be reached")
 
 
@@ -49,12 +48,17 @@ def solve(
     sep: o.Separator = "auto",
     drop: o.Drop = None,
     weights: own.Weights = None,
+    offset: own.Offset = None,
+    categorical: own.Categorical = None,
+    drop_first: own.DropFirst = False,
     test_size: own.TestSize = None,
     loss: o.Loss = "logistic",
     l2: o.Strength = 1e-4,
     gamma: o.Gamma = 0.0,
     a: o.WellPosition = 0.5,
     delta: o.Delta = 1.0,
+    power: o.Power = 1.5,
+    dispersion: o.Dispersion = 1.0,
     intercept: o.Intercept = True,
     standardize: own.Standardize = False,
     method: o.Method = "trsvr",
@@ -89,7 +93,7 @@ def solve(
     folder), a Zarr group with X and y, or a folder with the NPY stacks X and y, and may be larger than memory.
     """
     given = {"alpha": alpha, "step": step, "batch_size": batch_size, "inner_steps": inner_steps, "hessian": hessian}
-    task = _Task(
+    task = Task(
         file=str(file),
         target=target,
         format=format_,
@@ -98,12 +102,17 @@ def solve(
         sep=sep,
         drop=tuple(drop or ()),
         weights=weights,
+        offset=offset,
+        categorical=tuple(categorical or ()),
+        drop_first=drop_first,
         test_size=test_size,
         loss=loss,
         l2=l2,
         gamma=gamma,
         a=a,
         delta=delta,
+        power=power,
+        dispersion=dispersion,
         intercept=intercept,
         standardize=standardize,
         method=method,
@@ -112,7 +121,7 @@ def solve(
         device=device,
     )
     tolerance = o.number("--tol", tol, "auto", "none")
-    o.objective(loss, l2, gamma, a, delta)  # refused before a long file is read
+    _ = task.objective  # refused before a long file is read
     linear_model(device)
     kind, settings = _method(method, given, more or [])
     if checkpoint_every is not None and checkpoint is None:
@@ -166,9 +175,9 @@ def resume(
     kept = newest_intact(checkpoint, quiet=True)  # what is to be said about it, the run itself will say
     if kept is None:
         raise FileNotFoundError(f"there is no checkpoint {checkpoint}")
-    task = _Task.from_note(checkpoint, kept[0].get("note"))
+    task = Task.from_note(checkpoint, kept[0].get("note"))
     if data is not None:
-        task = dataclasses.replace(task, file=str(data))
+        task = task.at(data)
     every = _every(checkpoint_every)
     given = {"max_epochs": epochs, "max_passes": passes, "max_seconds": seconds}
     limits: dict[str, Any] = {name: limit for name, limit in given.items() if limit is not None}
@@ -177,59 +186,6 @@ def resume(
         return resume_run(checkpoint, problem, progress=shown, threads=threads, checkpoint_every=every, **limits)
 
     _carry_out(task, run, out, progress, json, _cluster(dask, scheduler, workers, memory_limit, task.device))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Task:
-    """Data and objective, as they were asked for; a checkpoint keeps them so that a run can be continued."""
-
-    file: str
-    target: str | None
-    format: str
-    header: bool
-    zero_based: bool
-    test_size: str | None
-    loss: str
-    l2: float
-    gamma: float
-    a: float
-    delta: float
-    intercept: bool
-    method: str
-    tol: str
-    seed: int
-    device: str
-    sep: str = "auto"
-    drop: tuple[str, ...] = ()
-    weights: str | None = None
-    standardize: bool = False
-
-    @classmethod
-    def from_note(cls, path: Path, note: Any) -> _Task:
-        """The task in a checkpoint's note, which anybody may have written."""
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        needed = {name for name, field in fields.items() if field.default is dataclasses.MISSING}
-        if not isinstance(note, dict) or not needed <= set(note) <= set(fields):
-            raise ValueError(f"{path} was not written by trsvr solve: trsvr.resume continues it from Python")
-        kinds = {"str": str, "bool": bool, "int": int, "float": int | float, "str | None": str | None}
-        for name, entry in note.items():
-            kind = str(fields[name].type)
-            of_texts = isinstance(entry, list) and all(isinstance(text, str) for text in entry)
-            if not (of_texts if kind not in kinds else isinstance(entry, kinds[kind])):
-                raise ValueError(f"{path}: {name} must be {kind}, got {entry!r}")
-        return cls(**{**note, "drop": tuple(note.get("drop", ()))})
-
-    @property
-    def wanted(self) -> Wanted:
-        """What is expected of the file."""
-        return Wanted(
-            self.target,
-            header=self.header,
-            zero_based=self.zero_based,
-            separator=self.sep,
-            weights=self.weights,
-            drop=self.drop,
-        )
 
 
 def _every(text: str | None) -> Any:
@@ -253,7 +209,7 @@ def _cluster(
 
 
 def _carry_out(
-    task: _Task,
+    task: Task,
     run: Callable[[Any, bool], Result],
     out: Path | None,
     progress: bool | None,
@@ -264,8 +220,7 @@ def _carry_out(
     if out is not None:
         check_folder(out)
     file = Path(task.file)
-    objective = o.objective(task.loss, task.l2, task.gamma, task.a, task.delta)
-    opened = _in_memory(task, file) if cluster is None else _on_cluster(task, file, objective, *cluster)
+    opened = _in_memory(task, file) if cluster is None else _on_cluster(task, file, task.objective, *cluster)
     with opened as data:
         problem = data.problem
         result = run(problem, sys.stderr.isatty() and not json if progress is None else progress)
@@ -277,6 +232,7 @@ def _carry_out(
             "columns": data.columns,
             "target": data.target,
             "zero_based": task.zero_based,
+            **data.more_facts,
         }
         model = Model(data.in_file_units(result.x), problem.classes, facts)
         lost = result.status is Status.DATA_LOST
@@ -290,6 +246,7 @@ def _carry_out(
             "classes": problem.classes,
             "column_names": data.columns,
             **answer.weights(model),
+            "task": {**dataclasses.asdict(task), "file": os.path.abspath(file)},
             "method": task.method,
             "settings": dataclasses.asdict(result.solver),
             "seed": task.seed,
@@ -366,17 +323,18 @@ class _Data:
     held_out_rows: int = 0
     in_file_units: Callable[[Vector], Vector] = lambda x: x
     left_out: str | None = None
+    more_facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @contextlib.contextmanager
-def _in_memory(task: _Task, file: Path) -> Iterator[_Data]:
+def _in_memory(task: Task, file: Path) -> Iterator[_Data]:
     table = read_table(file, task.wanted, task.format)
-    train, held_out = _split(table, task.test_size, task.seed)
-    X, y, weights = _rows(table, train)
-    scaling = Scaling.of(X, task.intercept) if task.standardize else None
-    rows = X if scaling is None else scaling.apply(X)
-    goal = task.loss, task.l2, task.gamma, task.a, task.delta, task.intercept
-    problem = o.problem_from(rows, y, *goal, task.device, weights)
+    train, held_out = split(table, task.test_size, task.seed)
+    rows = Rows.of(table, train)
+    scaling = Scaling.of(rows.X, task.intercept) if task.standardize else None
+    X = rows.X if scaling is None else scaling.apply(rows.X)
+    goal = *task.objective, task.intercept, task.device
+    problem = o.model_of(X, rows.y, *goal, rows.weights, rows.offset)
 
     def in_file_units(x: Vector) -> Vector:
         return x if scaling is None else scaling.undo(x, problem.n_outputs, task.intercept)
@@ -385,17 +343,31 @@ def _in_memory(task: _Task, file: Path) -> Iterator[_Data]:
         problem,
         table.columns,
         table.target,
-        lambda model: scores(y, model.predict(X), model.classes, weights),
-        lambda model: _held_out_scores(model, table, held_out),
+        rows.scores,
+        lambda model: Rows.of(table, held_out).scores(model) if held_out.size else None,
         held_out.size,
         in_file_units,
         table.left_out,
+        _more_facts(task, table),
     )
+
+
+def _more_facts(task: Task, table: Table) -> dict[str, Any]:
+    """What a prediction needs to know where the model is not of the usual kind."""
+    more: dict[str, Any] = {}
+    if task.loss in ("tweedie", "negative-binomial"):
+        more |= {"power": task.power, "dispersion": task.dispersion}
+    if task.offset is not None:
+        more["offset"] = task.offset
+    if table.levels:
+        levels = {name: list(known) for name, known in table.levels.items()}
+        more |= {"raw_columns": table.raw_columns, "levels": levels, "drop_first": task.drop_first}
+    return more
 
 
 @contextlib.contextmanager
 def _on_cluster(
-    task: _Task,
+    task: Task,
     file: Path,
     objective: tuple[Any, Any],
     scheduler: str | None,
@@ -404,40 +376,10 @@ def _on_cluster(
 ) -> Iterator[_Data]:
     if task.test_size is not None:
         raise ValueError("--test-size is for data in memory; with --dask and --scheduler split the file beforehand")
-    for option, given in (("--weights", task.weights), ("--drop", task.drop), ("--standardize", task.standardize)):
-        if given:
-            raise ValueError(f"{option} is for data in memory, not for --dask and --scheduler")
+    for option in ("weights", "drop", "standardize", "offset", "categorical"):
+        if getattr(task, option):
+            raise ValueError(f"--{option} is for data in memory, not for --dask and --scheduler")
     kind = remote_format(file, task.format)
     with connected(scheduler, workers, memory_limit) as client:
         problem, source = remote_problem(client, file, kind, task.target, task.zero_based, objective, task.intercept)
         yield _Data(problem, source.columns, source.target, lambda model: problem.scores(model.x))
-
-
-def _split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-    """Rows to learn from (None: all) and rows held out, both in order."""
-    n = table.X.shape[0]
-    if test_size is None:
-        return None, np.empty(0, dtype=np.int64)
-    size = o.number("--test-size", test_size)
-    count = round(size * n) if 0 < size < 1 else size
-    if isinstance(count, float) or not 1 <= count < n:
-        raise ValueError(f"--test-size must be a share below 1 or a number of rows below {n}, got {test_size}")
-    order = np.random.default_rng(_check.whole("--seed", seed, at_least=0)).permutation(n)
-    return np.sort(order[count:]), np.sort(order[:count])
-
-
-def _rows(table: Table, chosen: NDArray[np.int64] | None) -> tuple[Any, NDArray[Any], NDArray[np.float64] | None]:
-    assert table.y is not None, "a table with a target was asked for"
-    X, y, weights = table.X, table.y, table.weights
-    if weights is not None and weights.shape != y.shape:
-        raise ValueError(f"--weights must have one number for each of the {len(y)} rows, got shape {weights.shape}")
-    if chosen is None:
-        return X, y, weights
-    return X[chosen], y[chosen], None if weights is None else weights[chosen]
-
-
-def _held_out_scores(model: Model, table: Table, held_out: NDArray[np.int64]) -> dict[str, float] | None:
-    if not held_out.size:
-        return None
-    X, y, weights = _rows(table, held_out)
-    return scores(y, model.predict(X), model.classes, weights)

@@ -58,6 +58,11 @@ def _objective(goal: dict[str, Any]) -> str:
         parts.append(f"γ = {goal['gamma']:g}, a = {goal['a']:g}")
     if goal["loss"] == "pseudo-huber":
         parts.append(f"δ = {goal['delta']:g}")
+    for name, sign, of in (("power", "p", "tweedie"), ("dispersion", "α", "negative-binomial")):
+        if goal["loss"] == of:
+            parts.append(f"{sign} = {goal[name]:g}")
+    if goal["offset"]:
+        parts.append(f"offset {goal['offset']}")
     parts.append("with an intercept" if goal["intercept"] else "without an intercept")
     if goal["standardize"]:
         parts.append("columns standardised")

@@ -27,6 +27,29 @@ Weights = Annotated[
         rich_help_panel=DATA,
     ),
 ]
+Offset = Annotated[
+    str | None,
+    typer.Option(
+        help="Column (CSV, Parquet) or array (NPZ) that is added to the rows' margins, or 'log(COLUMN)' for its "
+        "logarithm, as of an exposure; default: none.",
+        metavar="COLUMN",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
+]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column of categories (CSV, Parquet), made columns of 0 and 1; may be given several times; auto: all that "
+        "hold text; default: none.",
+        metavar="COLUMN",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
+]
+DropFirst = Annotated[
+    bool, typer.Option("--drop-first", help="The first level of each has no column of its own.", rich_help_panel=DATA)
+]
 Standardize = Annotated[
     bool,
     typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr.cli.categories import AUTO, Levels, encode, encoded_names, levels_in
 from trsvr.datasets.arrays import read_arrays
 from trsvr.datasets.errors import DataFileError
 
@@ -46,6 +47,14 @@ class Table:
         Of the rows, where they were asked for.
     left_out : str or None
         A column without a name that only counts the rows, as data frames write it.
+    offset : array or None
+        Of the rows, where it was asked for.
+    groups : array or None
+        The same.
+    raw_columns : tuple of str or None
+        Names of the file's columns that X is made of, where some hold categories.
+    levels : dict
+        Their levels.
     """
 
     X: Any
@@ -55,6 +64,10 @@ class Table:
     kind: str
     weights: NDArray[np.float64] | None = None
     left_out: str | None = None
+    offset: NDArray[np.float64] | None = None
+    groups: NDArray[Any] | None = None
+    raw_columns: tuple[str, ...] | None = None
+    levels: Levels = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,18 @@ class Wanted:
         Name of the rows' weights.
     drop : sequence of str
         Columns that are not used.
+    offset : str or None
+        Name of a number for each row that is added to its margin, or log(NAME) for its logarithm.
+    offset_needed : bool
+        Whether a file without it is refused.
+    groups : str or None
+        Name of what names the rows' groups.
+    categorical : sequence of str
+        Columns that are encoded as 0 and 1; "auto" is all that hold text.
+    drop_first : bool
+        Whether the first level of each has no column.
+    levels : dict
+        Their levels, where they are known already.
     """
 
     target: str | None = None
@@ -90,6 +115,33 @@ class Wanted:
     separator: str = "auto"
     weights: str | None = None
     drop: Sequence[str] = ()
+    offset: str | None = None
+    offset_needed: bool = True
+    groups: str | None = None
+    categorical: Sequence[str] = ()
+    drop_first: bool = False
+    levels: Levels | None = None
+
+    def others(self, known: Sequence[str]) -> list[tuple[str, str]]:
+        """Names beside X and the target that a file must have, and what for."""
+        offset = self.offset_column if self.offset_needed or self.offset_column in known else None
+        named = (self.weights, " for the weights"), (offset, " for the offset"), (self.groups, " for the groups")
+        return [(name, purpose) for name, purpose in named if name is not None]
+
+    @property
+    def offset_column(self) -> str | None:
+        """The column of the offset."""
+        logarithm = self.offset is not None and self.offset.startswith("log(") and self.offset.endswith(")")
+        return self.offset[4:-1].strip() if self.offset is not None and logarithm else self.offset
+
+    def offset_from(self, numbers: NDArray[Any]) -> NDArray[np.float64]:
+        """The offset from its column."""
+        if self.offset_column == self.offset:
+            return np.asarray(numbers, dtype=np.float64)
+        bad = np.flatnonzero(~(numbers > 0.0))
+        if bad.size:
+            raise ValueError(f"--offset {self.offset} needs numbers > 0, got {numbers[bad[0]]} in row {bad[0] + 1}")
+        return np.asarray(np.log(numbers))
 
 
 def format_of(path: Path, chosen: str = "auto") -> str:
@@ -111,6 +163,8 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT) + _what_was_meant(path), str(path))
     if wanted.drop and kind not in ("csv", "parquet"):
         raise ValueError(f"--drop is for columns with names, of CSV and Parquet files; this is {kind.upper()}")
+    if wanted.categorical and kind not in ("csv", "parquet"):
+        raise ValueError(f"--categorical is for columns with names, of CSV and Parquet files; this is {kind.upper()}")
     if wanted.separator != "auto" and kind != "csv":
         raise ValueError(f"--sep is for CSV files; this is {kind.upper()}")
     if len(wanted.separator) != 1 and wanted.separator not in ("auto", *_SEPARATORS):
@@ -146,6 +200,8 @@ def _read_libsvm(path: Path, wanted: Wanted) -> Table:
         raise ValueError("--target is for CSV, Parquet and NPZ files: in a LIBSVM file the target begins the line")
     if wanted.weights is not None:
         raise ValueError("--weights is for CSV, Parquet and NPZ files: a LIBSVM file has none")
+    if (wanted.offset is not None and wanted.offset_needed) or wanted.groups is not None:
+        raise ValueError("--offset and --groups are for CSV, Parquet and NPZ files: a LIBSVM file has none")
     X, y = read_libsvm(path, n_features=wanted.n_features, zero_based=wanted.zero_based)
     return Table(X, y, None, None, "libsvm")
 
@@ -158,12 +214,14 @@ def _read_npz(path: Path, wanted: Wanted) -> Table:
     name = wanted.target or "y"
     if name not in arrays and (wanted.target_needed or wanted.target is not None):
         raise _missing(path, "array", name, " for the target", list(arrays))
-    weights = None
-    if wanted.weights is not None:
-        if wanted.weights not in arrays:
-            raise _missing(path, "array", wanted.weights, " for the weights", list(arrays))
-        weights = arrays[wanted.weights]
-    return Table(_matrix(path, arrays), arrays.get(name), None, name, "npz", weights)
+    for other, purpose in wanted.others(list(arrays)):
+        if other not in arrays:
+            raise _missing(path, "array", other, purpose, list(arrays))
+    weights, shift, groups = (
+        arrays.get(other) if other else None for other in (wanted.weights, wanted.offset_column, wanted.groups)
+    )
+    shift = None if shift is None else wanted.offset_from(shift)
+    return Table(_matrix(path, arrays), arrays.get(name), None, name, "npz", weights, offset=shift, groups=groups)
 
 
 def _missing(path: Path, kind: str, name: str, purpose: str, known: list[str]) -> DataFileError:
@@ -267,10 +325,14 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
     columns = list(frame.columns)
     counter = _row_counter(frame) if kind == "csv" and wanted.header and wanted.columns is None else None
     target = _target(path, columns, wanted)
-    for name, purpose in ((wanted.weights, " for the weights"), *((name, " to drop") for name in wanted.drop)):
-        if name is not None and name not in columns:
+    for name, purpose in (
+        *wanted.others(columns),
+        *((name, " to drop") for name in wanted.drop),
+        *((name, " to encode") for name in wanted.categorical if name != AUTO),
+    ):
+        if name not in columns:
             raise _missing(path, "column", name, purpose, columns)
-    unused = {target, wanted.weights, counter, *wanted.drop}
+    unused = {target, wanted.weights, wanted.offset_column, wanted.groups, counter, *wanted.drop}
     names = [name for name in columns if name not in unused] if wanted.columns is None else list(wanted.columns)
     missing = [name for name in names if name not in columns]
     if missing:
@@ -278,12 +340,31 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
     if not names:
         raise DataFileError(path, None, f"has no column beside the target {target!r}")
     _check.fits_in_memory(8 * len(frame) * len(names), f"{len(frame)} x {len(names)} numbers", "use fewer rows")
-    X = np.empty((len(frame), len(names)))
-    for k, name in enumerate(names):
-        X[:, k] = _numbers(path, frame[name], name)
+    levels = levels_in(path, frame, names, wanted.categorical) if wanted.levels is None else wanted.levels
+    if levels:
+        X: Any = encode(path, frame, names, levels, wanted.drop_first, _numbers)
+    else:
+        X = np.empty((len(frame), len(names)))
+        for k, name in enumerate(names):
+            X[:, k] = _numbers(path, frame[name], name)
     y = None if target is None else _labels(path, frame[target], target)
-    weights = None if wanted.weights is None else _numbers(path, frame[wanted.weights], wanted.weights)
-    return Table(X, y, tuple(names), target, kind, weights, counter)
+    weights, shift = (
+        _numbers(path, frame[name], name) if name is not None and name in columns else None
+        for name in (wanted.weights, wanted.offset_column)
+    )
+    return Table(
+        X,
+        y,
+        tuple(encoded_names(names, levels, wanted.drop_first)),
+        target,
+        kind,
+        weights,
+        counter,
+        None if shift is None else wanted.offset_from(shift),
+        None if wanted.groups is None else _labels(path, frame[wanted.groups], wanted.groups),
+        tuple(names),
+        levels,
+    )
 
 
 def _row_counter(frame: pd.DataFrame) -> str | None:
@@ -322,7 +403,8 @@ def _numbers(path: Path, column: pd.Series[Any], name: str) -> NDArray[np.float6
     if not is_numeric_dtype(column) and not is_bool_dtype(column):
         shown = next((str(value) for value in column if not isinstance(value, int | float)), "nothing")
         comma = shown.count(",") == 1 and shown.replace(",", "").lstrip("+-").isdigit()
-        hint = "write decimals with a point" if comma else "turn categories into columns of 0 and 1, or --drop it"
+        encoded = f"--categorical {name} makes columns of 0 and 1 of it, --drop {name} leaves it out"
+        hint = "write decimals with a point" if comma else encoded
         raise DataFileError(path, None, f"column {name!r} must hold numbers, got {shown!r}; {hint}")
     try:
         numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)

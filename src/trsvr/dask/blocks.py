@@ -18,7 +18,9 @@ from trsvr import _threads
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
 from trsvr.problems.curvature import MarginView
+from trsvr.problems.families import mean_of, outside_domain
 from trsvr.problems.linear import LinearModel, rows_of_offset
+from trsvr.problems.losses import labels_of
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs
@@ -144,7 +146,7 @@ def make_raw(X: Any, y: Any = None, weights: Any = None, offset: Any = None) -> 
     return Raw(rows, columns, _vector(y), *(None if given is None else _vector(given) for given in (weights, offset)))
 
 
-def look(raw: Raw, labels_kind: str, intercept: bool) -> Facts:
+def look(raw: Raw, loss: Any, intercept: bool) -> Facts:
     """Look at every entry once."""
     rows = raw.rows
     n = rows.values.shape[0] if isinstance(rows, DenseRows) else rows.indptr.size - 1
@@ -175,8 +177,15 @@ def look(raw: Raw, labels_kind: str, intercept: bool) -> Facts:
     if raw.y.dtype.kind in "fc" and bad is None and not np.isfinite(raw.y).all():
         i = int(np.flatnonzero(~np.isfinite(raw.y))[0])
         bad = ("label", i, None, float(raw.y[i].real))
-    if labels_kind != "numbers" and bad is None:
+    if labels_of(loss) != "numbers" and bad is None:
         labels = np.unique(raw.y)
+    elif bad is None:
+        found_label = outside_domain(loss, np.where(weights > 0.0, raw.y, 0.5))  # 0.5 is in every domain
+        bad = (
+            None
+            if found_label is None
+            else ("domain", found_label[0], f"{found_label[1]} for {type(loss).__name__}", float(raw.y[found_label[0]]))
+        )
     # Rows of weight zero are left out, whatever they contain.
     scaled = np.where(weights > 0.0, norms + intercept, 0.0) * weights
     return Facts(
@@ -286,6 +295,12 @@ def _sums(block: Block, model: LinearModel, order: Order, own: Own) -> Sums:
     return answer
 
 
+def on_block(block: Block, function: Any, formulas: Formulas, *arguments: Any) -> Any:
+    """Whatever the function makes of the block's rows."""
+    with _threads.limit(1):
+        return function(block.model(formulas), *arguments)
+
+
 def _evaluate(model: LinearModel, view: MarginView | OutputView | None, x: Vector) -> tuple[float, Vector]:
     """Sums of losses and gradients; the view, if there is one, is then of x."""
     if isinstance(view, OutputView):
@@ -342,7 +357,7 @@ def _scores(model: LinearModel, x: Vector) -> Vector:
     if model.classes is not None:
         found = margins.argmax(axis=1) if model.n_outputs > 1 else np.where(margins > 0, 1.0, -1.0)
         return np.array([labels.size, np.count_nonzero(found == labels), 0.0, 0.0])
-    residual = margins - labels
+    residual = mean_of(model.loss, margins) - labels
     return np.array([labels.size, residual @ residual, labels.sum(), labels @ labels])
 
 

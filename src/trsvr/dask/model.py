@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dask
@@ -16,18 +16,31 @@ from trsvr import _check
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
-from trsvr.dask.blocks import Facts, Formulas, Order, Rowset, Sums, hash_block, look, make_block, make_raw, warm_up
+from trsvr.dask.blocks import (
+    Facts,
+    Formulas,
+    Order,
+    Rowset,
+    Sums,
+    hash_block,
+    look,
+    make_block,
+    make_raw,
+    on_block,
+    warm_up,
+)
 from trsvr.dask.inputs import as_blocks
 from trsvr.dask.rounds import Rounds
 from trsvr.dask.rows import EpochStream, Here
 from trsvr.dask.view import CentredDaskView, DaskView, Pool
+from trsvr.problems import fingerprint
 from trsvr.problems.base import Problem
 from trsvr.problems.centring import CentredProblem, Centring, means_by_product
 from trsvr.problems.linear import LinearModel as LocalModel
-from trsvr.problems.linear import classes_in, rows_of_offset
+from trsvr.problems.linear import classes_in, names_of, one_for_each_row, rows_of_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import take_rows
-from trsvr.problems.regularizers import L2
+from trsvr.problems.regularizers import L2, fitted
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import CurvatureView
 
@@ -104,6 +117,8 @@ class LinearModel(Problem):
         if rows_at_once is not None:
             _check.whole("rows_at_once", rows_at_once)
         self.client = _client(client)
+        #: names of X's columns, where it has them
+        self.feature_names = names_of(X)
         parts, size = as_blocks(X, y, sample_weight, offset)
         name = uuid.uuid4().hex[:8]
         call = dask.delayed(make_raw, pure=False)
@@ -111,7 +126,7 @@ class LinearModel(Problem):
         room = _PERSIST_PART * _cluster_memory(self.client)
         known_to_fit = persist is True or (persist == "auto" and size is not None and size <= room)
         rounds = Rounds(self.client, self.client.compute(raw) if known_to_fit else raw, patience)
-        facts: list[Facts] = rounds.map(look, labels_of(loss), bool(intercept))
+        facts: list[Facts] = rounds.map(look, loss, bool(intercept))
         given = sample_weight is not None, offset is not None
         self._understand(facts, loss, regularizer, bool(intercept), *given)
         self.persisted = known_to_fit or (persist == "auto" and sum(one.size for one in facts) <= room)
@@ -160,6 +175,7 @@ class LinearModel(Problem):
         if shifted and {one.shifts for one in filled} != {self.n_outputs}:
             found = max(one.shifts for one in filled)
             raise ValueError(f"offset must have {self.n_outputs} numbers for each row of X, got {found}")
+        regularizer = fitted(regularizer, self.n_features, self.n_outputs)
         self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_parameters = (self.n_features + intercept) * self.n_outputs
         #: where each block's rows begin: all of them, and those of positive weight; blocks without any are left out
@@ -169,7 +185,9 @@ class LinearModel(Problem):
         self.n_rows, self.n_samples = int(self.row_begins[-1]), int(self.begins[-1])
         if self.n_samples == 0:
             raise ValueError("sample_weight must have at least one positive entry, got only zeros")
-        self._weight_scale = self.n_samples / sum(one.weight for one in facts) if weighted else 1.0
+        #: sum of the weights as they were given
+        self.total_weight = sum(one.weight for one in facts)
+        self._weight_scale = self.n_samples / self.total_weight if weighted else 1.0
         self.formulas = Formulas(loss, regularizer, intercept, self.classes, self.n_features)
         #: max and mean over the rows of weight_i (‖x_i‖² + 1 if there is an intercept)
         self.largest_squared_row = self._weight_scale * max(one.largest for one in facts)
@@ -192,8 +210,9 @@ class LinearModel(Problem):
         LocalModel._check_formulas(loss, regularizer)
         twin = object.__new__(LinearModel)
         twin.__dict__.update(self.__dict__)
-        twin.loss, twin.regularizer = loss, regularizer
         twin.classes, twin.n_outputs = (self.classes, self.n_outputs) if type(loss) is type(self.loss) else (None, 1)
+        regularizer = fitted(regularizer, self.n_features, twin.n_outputs)
+        twin.loss, twin.regularizer = loss, regularizer
         twin.n_parameters = (self.n_features + self.intercept) * twin.n_outputs
         twin.formulas = Formulas(loss, regularizer, self.intercept, twin.classes, self.n_features)
         twin._like = LocalModel.of_rows(*self._prototype, twin.formulas)
@@ -236,6 +255,13 @@ class LinearModel(Problem):
         out = self.send(Order(self.formulas, x, product=v)).sums()["product"] / self.n_samples
         compiled_for(type(self.kernels).add_penalty_product, self.kernels)(self.kernels, x, v, out)
         return out
+
+    def on_rows(self, function: Callable[..., Any], *arguments: Any, per_row: Any = None) -> list[Any]:
+        """``function(part, *arguments)`` on every block, where it lies; ``per_row`` is cut as the rows are."""
+        own = None
+        if per_row is not None:
+            own = np.split(one_for_each_row(per_row, self.n_rows), self.row_begins[1:-1])
+        return self.rounds.map(on_block, function, self.formulas, *arguments, own=own)
 
     def for_run(self) -> Problem:
         """The same blocks, with room for what one run has on its way."""
@@ -304,8 +330,9 @@ class LinearModel(Problem):
     def fingerprint(self) -> str:
         """Hash of all rows, labels and weights, made where they lie, and of the formulas; it depends on the blocks."""
         digest = hashlib.sha256()
-        facts = (self.loss, self.regularizer, self.intercept, None if self.classes is None else self.classes.tolist())
-        digest.update(repr(facts).encode())
+        classes = None if self.classes is None else self.classes.tolist()
+        formulas = [fingerprint.formulas(self.loss), fingerprint.formulas(self.regularizer)]
+        digest.update(repr((formulas, self.intercept, classes)).encode())
         for one in self.rounds.map(hash_block):
             digest.update(one.encode())
         return digest.hexdigest()
@@ -398,7 +425,7 @@ def _complaint(block: int, begin: int, facts: Facts) -> str:
     where = f"row {begin + place} (row {place} of block {block})"
     if what == "X":
         return f"X must be finite, got {value} at {where}, column {column}"
-    wanted = {"label": "y must be finite", "shift": "offset must be finite"}
+    wanted = {"label": "y must be finite", "shift": "offset must be finite", "domain": f"y must be {column}"}
     return f"{wanted.get(what, 'sample_weight must be finite and >= 0')}, got {value} at {where}"
 
 

@@ -85,11 +85,12 @@ class Rounds:
         self._numbers = itertools.count()
         self._name = uuid.uuid4().hex[:8]
 
-    def map(self, function: Any, *arguments: Any) -> list[Any]:
-        """``function(block, *arguments)`` on all blocks."""
+    def map(self, function: Any, *arguments: Any, own: Sequence[Any] | None = None) -> list[Any]:
+        """``function(block, *arguments)`` on all blocks, with one argument more where each has its own."""
         name = f"trsvr-{function.__name__.replace('_', '-')}-{self._number()}"
         call = dask.delayed(function, pure=False)
-        tasks = [call(block, *arguments, dask_key_name=f"{name}-{i}") for i, block in enumerate(self.blocks)]
+        more: Sequence[Any] = [()] * len(self.blocks) if own is None else [(one,) for one in own]
+        tasks = [call(block, *arguments, *more[i], dask_key_name=f"{name}-{i}") for i, block in enumerate(self.blocks)]
         return self.collect(self.compute(tasks))
 
     def compute(self, tasks: list[Any]) -> list[Any]:

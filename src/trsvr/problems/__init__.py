@@ -6,6 +6,7 @@ from typing import Any
 
 from trsvr import _check
 from trsvr._compile import record
+from trsvr.problems.families import Binomial, Gamma, NegativeBinomial, Poisson, Tweedie
 from trsvr.problems.function import FunctionProblem
 from trsvr.problems.least_squares import LeastSquares
 from trsvr.problems.linear import LinearModel
@@ -28,6 +29,11 @@ __all__ = [
     "PseudoHuber",
     "Tukey",
     "Softmax",
+    "Poisson",
+    "Gamma",
+    "Tweedie",
+    "NegativeBinomial",
+    "Binomial",
     "L2",
     "DoubleWell",
     "record",

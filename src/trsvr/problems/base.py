@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trsvr import _html
 from trsvr._arrays import ROOT_EPSILON, Indices, Matrix, Vector
 from trsvr._draws import Draws
+from trsvr.problems.families import mean_of
 from trsvr.problems.frames import Frame
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
@@ -100,6 +101,16 @@ class Problem:
         """What the adaptive mode looks at; a run has two of them, at the reference and at the trial point."""
         return PlainView(self)
 
+    def on_rows(self, function: Callable[..., Any], *arguments: Any, per_row: Any = None) -> list[Any]:
+        """``function(part, *arguments)`` on linear models in memory that make up this one, where their rows lie.
+
+        ``per_row`` is a vector with an entry for each row; a part gets its own entries of it, last.
+        """
+        raise ValueError(
+            f"problem must be a linear model in memory or on Dask, got {type(self).__name__} "
+            "(trsvr.problems.LinearModel, trsvr.dask.LinearModel)"
+        )
+
     def with_formulas(self, loss: Any, regularizer: Any) -> Problem:
         """The same rows under another loss and regulariser: linear models only."""
         raise ValueError(f"problem must be a trsvr.problems.LinearModel, got {type(self).__name__}")
@@ -131,6 +142,7 @@ class LinearProblem(Problem):
     n_features: int
     intercept: bool
     classes: NDArray[Any] | None
+    loss: Any
 
     def _times(self, W: Matrix) -> Matrix:
         """The problem's own rows times the weights, p × K, plus their offset."""
@@ -146,10 +158,10 @@ class LinearProblem(Problem):
         return margins if self.n_outputs > 1 else margins[:, 0]
 
     def predict(self, x: Vector, X: Any = None) -> NDArray[Any]:
-        """Labels (in the user's own terms) or, for regression, numbers, at the weights x."""
+        """Labels (in the user's own terms) or, for regression, numbers on the scale of y, at the weights x."""
         margins = self.decision(x, X)
         if self.classes is None:
-            return margins
+            return np.asarray(mean_of(self.loss, margins))
         places = margins.argmax(axis=1) if self.n_outputs > 1 else (margins > 0).astype(int)
         return self.classes[places]
 

@@ -39,7 +39,7 @@ from trsvr.problems.frames import Frame
 from trsvr.problems.losses import has_dual
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.passes import Runs
-from trsvr.problems.regularizers import L2
+from trsvr.problems.regularizers import is_uniform
 from trsvr.problems.views import FLOPS_OF_A_CALL
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def why_no_dual(problem: Problem) -> str:
         return "rows that have been looked at and are not all zero; TRSVR() takes any"
     if not has_dual(kernels.loss):
         return f"a loss with the formulas conjugate and dual_step, got {kernels.loss!r}; SAGA() and TRSVR() take any"
-    if not isinstance(kernels.regularizer, L2) or not kernels.regularizer.strength > 0.0:
-        return f"the regularizer L2 with a strength > 0, got {kernels.regularizer!r}; SAGA() and TRSVR() take any"
+    if not is_uniform(kernels.regularizer) or not kernels.regularizer.strength > 0.0:
+        wanted = "the regularizer L2 with one strength > 0 for all coefficients"
+        return f"{wanted}, got {kernels.regularizer!r}; SAGA() and TRSVR() take any"
     return ""
 
 

@@ -25,7 +25,7 @@ def of_linear_model(problem: Any) -> str:
     digest = hashlib.blake2b(digest_size=32)
     digest.update(f"{type(problem).__name__} {problem.n_samples} {problem.n_parameters}\n".encode())
     kernels = problem.kernels
-    digest.update(json.dumps([_formulas(problem.loss), _formulas(problem.regularizer)]).encode())
+    digest.update(json.dumps([formulas(problem.loss), formulas(problem.regularizer)]).encode())
     digest.update(f"{problem.intercept} {problem.n_outputs} {problem.n_features}".encode())
     rows = [entry for entry in kernels.rows if isinstance(entry, np.ndarray)]
     for array in (*rows, kernels.labels, kernels.weights, kernels.offset):
@@ -56,7 +56,7 @@ def of_array(array: NDArray[Any]) -> bytes:
     return digest.digest()
 
 
-def _formulas(given: Any) -> Any:
+def formulas(given: Any) -> Any:
     """A loss or regulariser: its class, its numbers, and, from outside the package, the text of its formulas."""
     cls = type(given)
     described: list[Any] = [
@@ -77,5 +77,5 @@ def _text(function: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return _formulas(value)
-    return value.item() if isinstance(value, np.generic) else value
+        return formulas(value)
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -17,13 +18,14 @@ from trsvr.problems import fingerprint
 from trsvr.problems.base import LinearProblem, Problem
 from trsvr.problems.centring import CentredProblem, Centring, SmallCentredProblem
 from trsvr.problems.curvature import MarginView
+from trsvr.problems.families import FAMILIES, Binomial, check_family, outside_domain, shares_of
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
 from trsvr.problems.margins import MarginKernels
 from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
-from trsvr.problems.regularizers import L2, DoubleWell, Sum
+from trsvr.problems.regularizers import L2, DoubleWell, Sum, check_strength, fitted
 from trsvr.problems.rows import DenseRows, Rows
 from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
 from trsvr.problems.views import CurvatureView
@@ -39,7 +41,7 @@ _FAR = 1e-4
 
 FORMULAS = ("value", "slope", "curvature")
 SOFTMAX_FORMULAS = ("value_and_slopes", "curvature_product")
-LOSSES = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax)
+LOSSES = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES)
 REGULARIZERS = (L2, DoubleWell, Sum)
 
 
@@ -60,15 +62,17 @@ class LinearModel(LinearProblem):
         passes over small data, of at most 2¹⁷ numbers, are made in NumPy on a dense copy.)
     y : array of length N
         For `Logistic` and `SquaredHinge` two labels of any kind, kept as ±1 in sorted order; for `Softmax` any number
-        of labels; for `Squared` and `PseudoHuber` numbers. ``classes`` has the labels.
-    loss : Logistic, SquaredHinge, Squared, PseudoHuber, Softmax or a loss of your own
+        of labels; for all other losses numbers: for `Poisson`, `NegativeBinomial` and `Tweedie` y >= 0, for `Gamma`
+        y > 0, for `Binomial` shares of successes, or N × 2 successes and failures. ``classes`` has the labels.
+    loss : Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, a family or a loss of your own
+        The families are Poisson, Gamma, Tweedie, NegativeBinomial and Binomial (`trsvr.problems.families`).
     regularizer : L2, DoubleWell, a sum of them, or one of your own
-        The intercept is not penalised.
+        The intercept is not penalised. `L2` takes one strength, or one for each column.
     intercept : bool
         Whether x has an entry more (K more with `Softmax`) for it; X is not copied for this.
     sample_weight : array of length N, optional
         Row i counts N w_i / Σw times. Rows of weight zero are left out, also from N; a whole weight k equals the row
-        repeated k times.
+        repeated k times. With shares of successes the weights are numbers of trials.
     classes : array, optional
         All labels there are, in ascending order, where y may lack some of them (a part of larger data, say); default:
         those in y.
@@ -82,9 +86,15 @@ class LinearModel(LinearProblem):
         N, and the length of x = (w, intercept). With K outputs w is the flattened p × K matrix.
     classes : array or None
         The labels as given.
+    feature_names : tuple of str or None
+        The columns of X, where it is a data frame.
+    total_weight : float
+        Sum of the weights as given: the number of observations.
     """
 
     compiles = defined_at_zero = True
+    feature_names: tuple[str, ...] | None = None
+    total_weight: float = np.nan
     #: ‖x_i‖², plus 1 if there is an intercept; empty where the rows have not been looked at
     squared_rows: Vector = _NOTHING
 
@@ -105,8 +115,14 @@ class LinearModel(LinearProblem):
         rows, n_rows, columns = as_rows(X)
         if n_rows == 0 or columns == 0:
             raise ValueError(f"X must have at least one row and one column, got shape {(n_rows, columns)}")
+        y, sample_weight = responses(y, loss, sample_weight)
         labels, self.classes = _labels(y, n_rows, labels_of(loss), classes)
         weights, self._chosen = _weights(sample_weight, n_rows)
+        check_domain(loss, labels, self._chosen)
+        #: sum of the weights as they were given, N without weights: how many observations there are
+        self.total_weight = float(n_rows if sample_weight is None else np.sum(sample_weight))
+        #: names of X's columns, where it has them
+        self.feature_names = names_of(X)
         offsets = checked_offset(offset, n_rows, self._outputs_of(loss))
         self._build(rows, n_rows, columns, labels, weights, offsets, loss, regularizer, bool(intercept))
         self._scan()
@@ -131,6 +147,7 @@ class LinearModel(LinearProblem):
         _check_regularizer(regularizer)
         if hasattr(loss, "delta"):
             _check.positive("delta", loss.delta)
+        check_family(loss)
 
     def _build(
         self,
@@ -144,9 +161,10 @@ class LinearModel(LinearProblem):
         regularizer: Any,
         intercept: bool,
     ) -> None:
-        self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_features = columns
         self.n_outputs = self._outputs_of(loss)
+        regularizer = fitted(regularizer, columns, self.n_outputs)
+        self.loss, self.regularizer, self.intercept = loss, regularizer, intercept
         self.n_parameters = (columns + intercept) * self.n_outputs
         self.n_samples = n_rows if self._chosen is None else len(self._chosen)
         # Before anything of the length of x is allocated: a file of a few bytes may name column 2147483647.
@@ -323,6 +341,12 @@ class LinearModel(LinearProblem):
             means = self.summed(WeightedSum(weights, along), 1.0 / self.n_samples)[1][:-1]
         return np.where(np.isfinite(means), means, 0.0)
 
+    def on_rows(self, function: Callable[..., Any], *arguments: Any, per_row: Any = None) -> list[Any]:
+        """``function(self, *arguments)``."""
+        if per_row is None:
+            return [function(self, *arguments)]
+        return [function(self, *arguments, one_for_each_row(per_row, self.kernels.labels.size))]
+
     @property
     def lasts_long(self) -> bool:  # type: ignore[override]  # it depends on the size
         """Whether a pass, or a matrix, may last too long to wait for when a signal comes."""
@@ -337,6 +361,7 @@ class LinearModel(LinearProblem):
         kernels = self.kernels
         twin: LinearModel = object.__new__(LinearModel)
         twin.classes, twin._chosen = None, self._chosen
+        twin.feature_names, twin.total_weight = self.feature_names, self.total_weight
         shape = kernels.labels.size, self.n_features
         offset = kernels.offset if self.n_outputs == 1 else _NOTHING
         twin._build(kernels.rows, *shape, kernels.labels, kernels.weights, offset, loss, regularizer, self.intercept)
@@ -345,6 +370,7 @@ class LinearModel(LinearProblem):
     def with_regularizer(self, regularizer: Any) -> LinearModel:
         """The same rows under another regulariser; nothing is copied and nothing is looked at again."""
         self._check_formulas(self.loss, regularizer)
+        regularizer = fitted(regularizer, self.n_features, self.n_outputs)
         other = copy.copy(self)
         other.regularizer = regularizer
         other.kernels = self.kernels._replace(regularizer=regularizer)
@@ -399,7 +425,9 @@ class LinearModel(LinearProblem):
 
 
 def _types_of(regularizer: Any) -> Any:
-    return tuple(map(_types_of, regularizer)) if isinstance(regularizer, Sum) else type(regularizer)
+    if isinstance(regularizer, Sum):
+        return tuple(map(_types_of, regularizer))
+    return type(regularizer), isinstance(regularizer, L2) and np.ndim(regularizer.strength)
 
 
 def _check_regularizer(regularizer: Any) -> None:
@@ -409,7 +437,7 @@ def _check_regularizer(regularizer: Any) -> None:
                 LinearModel._check_formulas(Logistic(), part)
             _check_regularizer(part)
     elif isinstance(regularizer, L2):
-        _check.positive("regularizer strength", regularizer.strength, zero=True)
+        check_strength(regularizer.strength)
     elif isinstance(regularizer, DoubleWell):
         _check.positive("regularizer gamma", regularizer.gamma, zero=True)
         _check.positive("regularizer a", regularizer.a, zero=True)
@@ -504,6 +532,36 @@ def checked_offset(offset: Any, n_rows: int, outputs: int) -> Vector:
 def rows_of_offset(offset: Vector, rows: Indices, outputs: int) -> Vector:
     """Those of some rows."""
     return offset.reshape(-1, outputs)[rows].ravel() if offset.size else offset
+
+
+def one_for_each_row(per_row: Any, n_rows: int) -> Any:
+    """The entries themselves, if they are as many as the rows."""
+    if len(per_row) != n_rows:
+        raise ValueError(f"groups must have one entry for each of the {n_rows} rows of X, got {len(per_row)}")
+    return per_row
+
+
+def names_of(X: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None or callable(columns) else tuple(map(str, columns))
+
+
+def responses(y: Any, loss: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """Labels and weights as they are; of N × 2 successes and failures, shares and trials times the weights."""
+    array = np.asarray(y) if isinstance(loss, Binomial) else y
+    if not isinstance(loss, Binomial) or array.ndim != 2 or array.shape[1] != 2:
+        return y, sample_weight
+    shares, trials = shares_of(array)
+    return shares, trials if sample_weight is None else trials * _check.vector("sample_weight", sample_weight, len(y))
+
+
+def check_domain(loss: Any, labels: Vector, chosen: Indices | None = None) -> None:
+    """Refuse a response that the family of the loss cannot have; rows of weight zero may."""
+    found = outside_domain(loss, labels if chosen is None else labels[chosen])
+    if found is not None:
+        row = found[0] if chosen is None else int(chosen[found[0]])
+        raise ValueError(f"y must be {found[1]} for {type(loss).__name__}, got {labels[row]} at row {row}")
 
 
 def _weights(sample_weight: Any, n_rows: int) -> tuple[Vector, Indices | None]:

@@ -142,6 +142,14 @@ class Squared(NamedTuple):
         """Second derivative."""
         return 1.0
 
+    def expectation(self, margin: Numbers) -> Numbers:
+        """Of y: the margin."""
+        return margin
+
+    def variance(self, mean: Numbers) -> Numbers:
+        """Of y, in units of the dispersion."""
+        return 1.0
+
     def conjugate(self, slope: float, label: float) -> float:
         """½u² + u y."""
         return slope * (0.5 * slope + label)
@@ -244,7 +252,7 @@ class Softmax(NamedTuple):
 MarginLoss = Logistic | SquaredHinge | Squared | PseudoHuber
 
 _LABELS: dict[type, str] = {Logistic: "two classes", SquaredHinge: "two classes", Softmax: "classes"}
-_CURVATURE_BOUNDS: dict[type, float] = {
+CURVATURE_BOUNDS: dict[type, float] = {
     Logistic: 0.25,
     SquaredHinge: 2.0,
     Squared: 1.0,
@@ -254,7 +262,7 @@ _CURVATURE_BOUNDS: dict[type, float] = {
 
 
 # By how much of itself a curvature changes for a unit of the margin, at most; infinite where it jumps.
-_BENDS: dict[type, Any] = {
+BENDS: dict[type, Any] = {
     Logistic: lambda loss: 1.0,
     SquaredHinge: lambda loss: math.inf,
     Squared: lambda loss: 0.0,
@@ -268,7 +276,7 @@ def bend_of(loss: Any) -> float | None:
 
     None where nothing is known, not even that it is convex; a loss from outside the package may say it as ``bend``.
     """
-    known = _BENDS.get(type(loss))
+    known = BENDS.get(type(loss))
     return getattr(loss, "bend", None) if known is None else float(known(loss))
 
 
@@ -279,7 +287,7 @@ def labels_of(loss: Any) -> str:
 
 def curvature_bound(loss: Any) -> float | None:
     """Supremum of the second derivative, where it is known."""
-    return _CURVATURE_BOUNDS.get(type(loss)) or getattr(loss, "curvature_bound", None)
+    return CURVATURE_BOUNDS.get(type(loss)) or getattr(loss, "curvature_bound", None)
 
 
 def has_dual(loss: Any) -> bool:

@@ -19,6 +19,7 @@ from trsvr._arrays import Indices, Numbers, Vector
 from trsvr._compile import jitable, kernel, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.losses import split_value
+from trsvr.problems.regularizers import coordinate
 from trsvr.problems.rows import BLOCK
 
 # Rows ahead of the one at work that are asked for; four to eight measured alike.
@@ -146,6 +147,10 @@ class MarginKernels(NamedTuple):
     def scale(self, i: int) -> float:
         """Weight of row i."""
         return self.weights[i] if self.weights.size > 0 else 1.0
+
+    def penalty_of(self, j: int) -> Any:
+        """Regulariser of weight j."""
+        return coordinate(self.regularizer, j)
 
     def touch_row(self, i: int) -> None:
         """Ask the memory for all that belongs to row i."""
@@ -294,26 +299,26 @@ class MarginKernels(NamedTuple):
         """Gradient of r, in ``out``."""
         out[:] = 0.0
         for j in range(self.columns):
-            out[j] = self.regularizer.slope(x[j], self.columns)
+            out[j] = self.penalty_of(j).slope(x[j], self.columns)
 
     def penalty_curvatures(self, x: Vector, out: Vector) -> None:
         """Diagonal of the Hessian of r, in ``out``."""
         out[:] = 0.0
         for j in range(self.columns):
-            out[j] = self.regularizer.curvature(x[j], self.columns)
+            out[j] = self.penalty_of(j).curvature(x[j], self.columns)
 
     def add_penalty(self, x: Vector, out: Vector) -> float:
         """r(w), returned, and its gradient, added to ``out``."""
         total = 0.0
         for j in range(self.columns):
-            total += self.regularizer.value(x[j], self.columns)
-            out[j] += self.regularizer.slope(x[j], self.columns)
+            total += self.penalty_of(j).value(x[j], self.columns)
+            out[j] += self.penalty_of(j).slope(x[j], self.columns)
         return total
 
     def add_penalty_product(self, x: Vector, v: Vector, out: Vector) -> None:
         """Add the Hessian of r, times v, to ``out``."""
         for j in range(self.columns):
-            out[j] += self.regularizer.curvature(x[j], self.columns) * v[j]
+            out[j] += self.penalty_of(j).curvature(x[j], self.columns) * v[j]
 
     # --------------------------------------------------------------------------------- a batch of rows
 
@@ -322,7 +327,7 @@ class MarginKernels(NamedTuple):
         check_room(self, batch, margins)
         d = self.columns
         for j in range(d):
-            out[j] = self.regularizer.slope(x[j], d)
+            out[j] = self.penalty_of(j).slope(x[j], d)
         if self.intercept:
             out[d] = 0.0
         share = 1.0 / batch.size
@@ -342,7 +347,7 @@ class MarginKernels(NamedTuple):
         check_room(self, batch, margins)
         d = self.columns
         for j in range(d):
-            out[j] = start[j] + (self.regularizer.slope(x[j], d) - self.regularizer.slope(y[j], d))
+            out[j] = start[j] + (self.penalty_of(j).slope(x[j], d) - self.penalty_of(j).slope(y[j], d))
         if self.intercept:
             out[d] = start[d]
         share = 1.0 / batch.size
@@ -368,7 +373,7 @@ class MarginKernels(NamedTuple):
         d = self.columns
         along = 0.0
         for j in range(d):
-            out[j] = self.regularizer.curvature(x[j], d) * v[j]
+            out[j] = self.penalty_of(j).curvature(x[j], d) * v[j]
             along += out[j] * v[j]
         if self.intercept:
             out[d] = 0.0
@@ -386,7 +391,7 @@ class MarginKernels(NamedTuple):
         d = self.columns
         along = 0.0
         for j in range(d):
-            out[j] = (self.regularizer.slope(x[j] + h * v[j], d) - self.regularizer.slope(x[j], d)) / h
+            out[j] = (self.penalty_of(j).slope(x[j] + h * v[j], d) - self.penalty_of(j).slope(x[j], d)) / h
             along += out[j] * v[j]
         if self.intercept:
             out[d] = 0.0
@@ -421,7 +426,7 @@ class MarginKernels(NamedTuple):
         check_room(self, batch, margins)
         d = self.columns
         for j in range(d):
-            out[j] = average[j] + self.regularizer.slope(x[j], d)
+            out[j] = average[j] + self.penalty_of(j).slope(x[j], d)
         if self.intercept:
             out[d] = average[d]
         share = 1.0 / batch.size

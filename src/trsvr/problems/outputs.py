@@ -13,6 +13,7 @@ from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
 from trsvr._vectors import copy_into, dot, scale_by
 from trsvr.problems.margins import _AHEAD, check_room
+from trsvr.problems.regularizers import coordinate
 from trsvr.problems.rows import BLOCK
 
 
@@ -52,6 +53,10 @@ class OutputKernels(NamedTuple):
     def scale(self, i: int) -> float:
         """Weight of row i."""
         return self.weights[i] if self.weights.size > 0 else 1.0
+
+    def penalty_of(self, j: int) -> Any:
+        """Regulariser of weight j."""
+        return coordinate(self.regularizer, j)
 
     def touch_row(self, i: int) -> None:
         """Ask the memory for row i."""
@@ -190,15 +195,15 @@ class OutputKernels(NamedTuple):
         d = self.columns * self.classes
         total = 0.0
         for j in range(d):
-            total += self.regularizer.value(x[j], d)
-            out[j] += self.regularizer.slope(x[j], d)
+            total += self.penalty_of(j).value(x[j], d)
+            out[j] += self.penalty_of(j).slope(x[j], d)
         return total
 
     def add_penalty_product(self, x: Vector, v: Vector, out: Vector) -> None:
         """Add the Hessian of r, times v, to ``out``."""
         d = self.columns * self.classes
         for j in range(d):
-            out[j] += self.regularizer.curvature(x[j], d) * v[j]
+            out[j] += self.penalty_of(j).curvature(x[j], d) * v[j]
 
     # --------------------------------------------------------------------------------- a batch of rows
 
@@ -208,7 +213,7 @@ class OutputKernels(NamedTuple):
         d = self.columns * self.classes
         out[d:] = 0.0
         for j in range(d):
-            out[j] = self.regularizer.slope(x[j], d)
+            out[j] = self.penalty_of(j).slope(x[j], d)
         table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = table[batch.size]
         for k in range(batch.size):
@@ -228,7 +233,7 @@ class OutputKernels(NamedTuple):
         d = self.columns * self.classes
         copy_into(start[d:], out[d:])
         for j in range(d):
-            out[j] = start[j] + (self.regularizer.slope(x[j], d) - self.regularizer.slope(y[j], d))
+            out[j] = start[j] + (self.penalty_of(j).slope(x[j], d) - self.penalty_of(j).slope(y[j], d))
         table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = table[batch.size]
         slopes_at_y = table[batch.size + 1]
@@ -249,7 +254,7 @@ class OutputKernels(NamedTuple):
         d = self.columns * self.classes
         out[d:] = 0.0
         for j in range(d):
-            out[j] = self.regularizer.curvature(x[j], d) * v[j]
+            out[j] = self.penalty_of(j).curvature(x[j], d) * v[j]
         table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         directions = table[batch.size]
         scratch = table[batch.size + 1]
@@ -267,7 +272,7 @@ class OutputKernels(NamedTuple):
         d = self.columns * self.classes
         out[d:] = 0.0
         for j in range(d):
-            out[j] = (self.regularizer.slope(x[j] + h * v[j], d) - self.regularizer.slope(x[j], d)) / h
+            out[j] = (self.penalty_of(j).slope(x[j] + h * v[j], d) - self.penalty_of(j).slope(x[j], d)) / h
         table = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = table[batch.size]
         slopes_before = table[batch.size + 1]
@@ -317,7 +322,7 @@ class OutputKernels(NamedTuple):
         d = self.columns * self.classes
         copy_into(average, out)
         for j in range(d):
-            out[j] += self.regularizer.slope(x[j], d)
+            out[j] += self.penalty_of(j).slope(x[j], d)
         rows_of = margins[: self.room(batch.size)].reshape(-1, self.classes)
         slopes = rows_of[batch.size]
         slopes_of = table.reshape(-1, self.classes)

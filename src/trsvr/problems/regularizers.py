@@ -2,21 +2,38 @@
 
 ``d``, the number of penalised coordinates, is an argument because the paper's double well is divided by it. Add two
 regularisers with ``+``. The kernels over rows never see them: they act on vectors of length d only.
+
+A strength for each coordinate makes r_j differ: `coordinate` has the regulariser of one of them. Plain formulas take
+the whole vector w, and a vector of strengths with it.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from trsvr import _check
 from trsvr._arrays import Numbers
 from trsvr._compile import record
 
 
 @record
 class L2(NamedTuple):
-    """(strength / 2) w²."""
+    """(strength / 2) w².
 
-    strength: float = 1e-4
+    The strength is one number, or an array with one for each coefficient: zero is no penalty. (For each column of X; of
+    several outputs all have the same then, unless there is a strength for each of them too.)
+    """
+
+    strength: Any = 1e-4
+
+    def __repr__(self) -> str:
+        if np.size(self.strength) <= 8:
+            return f"L2(strength={self.strength!r})"
+        return f"L2({np.size(self.strength)} strengths from {np.min(self.strength)} to {np.max(self.strength)})"
 
     def value(self, w: Numbers, d: int) -> Numbers:
         """Penalty of one coordinate."""
@@ -94,3 +111,63 @@ def least_curvature(regularizer: Any, d: int) -> Any:
 
 
 Regularizer = L2 | DoubleWell | Sum
+
+
+def coordinate(regularizer: Any, j: int) -> Any:
+    """The regulariser of coordinate j."""
+    if isinstance(regularizer, Sum):
+        return Sum(coordinate(regularizer.first, j), coordinate(regularizer.second, j))
+    if isinstance(regularizer, L2) and np.ndim(regularizer.strength):
+        return L2(regularizer.strength[j])
+    return regularizer
+
+
+@overload(coordinate, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_coordinate(regularizer: Any, j: Any) -> Any:
+    kind = regularizer.instance_class
+    if kind is Sum:
+        return lambda regularizer, j: Sum(coordinate(regularizer.first, j), coordinate(regularizer.second, j))
+    if kind is L2 and isinstance(regularizer.types[0], types.Array):
+        return lambda regularizer, j: L2(regularizer.strength[j])
+    return lambda regularizer, j: regularizer
+
+
+def check_strength(strength: Any) -> None:
+    """Refuse a strength that is neither a number >= 0 nor a vector of them."""
+    if not np.ndim(strength):
+        _check.positive("regularizer strength", strength, zero=True)
+        return
+    strengths = _check.vector("regularizer strength", strength)
+    if (strengths < 0.0).any():
+        place = int(np.flatnonzero(strengths < 0.0)[0])
+        raise ValueError(f"regularizer strength must be >= 0, got {strengths[place]} at position {place}")
+
+
+def fitted(regularizer: Any, columns: int, outputs: int) -> Any:
+    """The same for so many columns and outputs: a vector of strengths has one for each coefficient."""
+    if isinstance(regularizer, Sum):
+        return Sum(*(fitted(part, columns, outputs) for part in regularizer))
+    if not isinstance(regularizer, L2) or not np.ndim(regularizer.strength):
+        return regularizer
+    strengths = _check.vector("regularizer strength", regularizer.strength)
+    if strengths.size == columns * outputs:
+        return L2(strengths)
+    if strengths.size == columns:
+        return L2(np.repeat(strengths, outputs))
+    wanted = f"{columns}" if outputs == 1 else f"{columns} (or {columns * outputs}, for each output apart)"
+    raise ValueError(
+        f"regularizer strength must be one number or one for each column, {wanted}, got {strengths.size}; "
+        "the intercept is not penalised"
+    )
+
+
+def is_uniform(regularizer: Any) -> bool:
+    """Whether it is L2 with one strength for all coordinates."""
+    return isinstance(regularizer, L2) and not np.ndim(regularizer.strength)
+
+
+def smallest_strength(regularizer: Any) -> float:
+    """Of the quadratic part: positive where every coefficient is penalised."""
+    if isinstance(regularizer, Sum):
+        return max(map(smallest_strength, regularizer))
+    return float(np.min(regularizer.strength)) if isinstance(regularizer, L2) else 0.0

@@ -18,6 +18,7 @@ from trsvr._draws import Draws
 from trsvr._vectors import SHORT
 from trsvr.problems.certificate import GapFacts, softmax_stays_steady, stays_steady
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
+from trsvr.problems.families import FAMILIES
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, bend_of, curvature_bound
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.matrix import as_matrix
@@ -39,7 +40,7 @@ _LONE_PRODUCTS = 2**18
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
 _CHEAPER = 8.0
 
-_KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, L2, DoubleWell)
+_KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
 _takes_arrays: dict[type, bool] = {}
 
 

@@ -21,6 +21,7 @@ from trsvr import _check
 from trsvr._device import linear_model
 from trsvr.engine import Result, Status, Tolerance, minimize
 from trsvr.problems import LinearModel
+from trsvr.problems.regularizers import smallest_strength
 from trsvr.sklearn import foreign
 from trsvr.sklearn.callbacks import CallbackSupportMixin
 from trsvr.sklearn.workers import thread_count
@@ -130,20 +131,20 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         start: Array | None,
         means: Means,
         value_at_zero: float,
-        relative: bool = False,
+        scale: float = 1.0,
         callback: Callable[[Result], None] | None = None,
     ) -> Result:
-        """Run the solver until the gradient is below ``tol`` and next to nothing is left to gain."""
+        """Run the solver until the gradient is below ``tol`` times its scale and next to nothing is left to gain."""
         tol = float(self.tol)
         # Without a penalty there may be no minimiser: f(0) is then the scale of what is worth gaining.
-        penalised = getattr(problem.regularizer, "strength", 0.0) > 0.0
+        penalised = smallest_strength(problem.regularizer) > 0.0
         result = minimize(
             problem,
             solver_from(self.solver),
             x0=start,
             max_epochs=int(self.max_iter),
             tol=Tolerance(
-                tol, means.decrease * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero, relative
+                tol * scale, means.decrease * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero
             ),
             seed=means.seed,
             callback=callback,

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from trsvr import _check
 from trsvr.engine import Result
+from trsvr.inference import Summary, summary
 from trsvr.problems import L2, LinearModel, Logistic, Softmax, SquaredHinge
 from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
 from trsvr.sklearn.callbacks import FitTask, with_callbacks
@@ -352,6 +353,31 @@ class TRSVRClassifier(ClassifierBase):
         self._remember(results)
         task.finish()
         return self
+
+    def summary(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> Summary:
+        """Coefficients with standard errors, for two classes and "log_loss".
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`. Class weights are no observations: with them errors are those of kind "HC0" at best.
+        **options
+            Of `trsvr.inference.summary`: ``kind``, ``groups``, ``weights``, ``known_variance``, ``confidence``.
+        """
+        names = getattr(self, "feature_names_in_", None)
+        X = self._checked_new(X)
+        if self._outputs > 1 or self.loss != "log_loss":
+            raise ValueError("summary needs two classes and loss='log_loss'")
+        weights = checked_weights(sample_weight, X.shape[0])
+        places = np.searchsorted(self.classes_, np.asarray(y))
+        weights = total_weights(self.class_weight, self.classes_, places, weights)
+        total = float(X.shape[0] if weights is None else weights.sum())
+        strength = 0.0 if math.isinf(self.C) else 1.0 / (self.C * total)
+        intercept = bool(self.fit_intercept)
+        known = self.classes_
+        problem = LinearModel(X, y, Logistic(), L2(strength), intercept, sample_weight=weights, classes=known)
+        problem.feature_names = None if names is None else tuple(map(str, names))
+        return summary(problem, pack(self.densify().coef_, self.intercept_, intercept), **options)
 
     def _last_solution(self) -> tuple[Array, Array, Array] | None:
         return (self.densify().coef_, self.intercept_, self.classes_) if hasattr(self, "coef_") else None

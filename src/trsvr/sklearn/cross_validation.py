@@ -175,14 +175,14 @@ class TRSVRClassifierCV(ClassifierBase):
         model = self._scored_model()
         X_test, y_test = X[test], y[test]
         places_test = places[test]
-        params_here = {name: _rows_of(value, len(y), test) for name, value in score_params.items()}
+        params_here = {name: rows_of(value, len(y), test) for name, value in score_params.items()}
         scorer = None if self.scoring is None else _with_labels(get_scorer(self.scoring), self.classes_)
         order = np.argsort(self.Cs_, kind="stable")
         coefs: list[Any] = [None] * len(order)
         scores, iterations = np.empty(len(order)), np.empty(len(order), dtype=np.int32)
         found: list[tuple[float, Array, Array]] = []
         for k in order:
-            start = _next_start(found, float(self.Cs_[k]))
+            start = next_start(found, float(self.Cs_[k]))
             coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, means)
             found = [*found[-1:], (float(self.Cs_[k]), coef, intercept)]
             model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
@@ -271,7 +271,7 @@ class _Scored(TRSVRClassifier):
         return X
 
 
-def _next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Array, Array] | None:
+def next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Array, Array] | None:
     """Where the next minimiser is sought: the path is nearly straight in log C, so a step on from the last two."""
     if len(found) < 2:
         return found[0][1:] if found else None
@@ -297,7 +297,7 @@ def _with_labels(scorer: Any, classes: Array) -> Any:
     return twin
 
 
-def _rows_of(value: Any, n_samples: int, rows: Array) -> Any:
+def rows_of(value: Any, n_samples: int, rows: Array) -> Any:
     """The chosen rows of something that has one entry for each, anything else as it is."""
     array = np.asarray(value)
     return array[rows] if array.ndim and len(array) == n_samples else value

@@ -1,21 +1,27 @@
-"""Regression: least squares and its robust relative."""
+"""Regression: least squares, its robust relative, and generalised linear models."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import RegressorMixin
 
 from trsvr import _check
-from trsvr.problems import L2, PseudoHuber, Squared
-from trsvr.sklearn.base import Array, LinearEstimator, checked_strength, pack, unpack
+from trsvr.engine import Result
+from trsvr.inference import Summary, summary
+from trsvr.problems import L2, Gamma, LinearModel, NegativeBinomial, Poisson, PseudoHuber, Squared, Tweedie
+from trsvr.problems.families import check_family, mean_of, outside_domain
+from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
 from trsvr.sklearn.callbacks import FitTask, with_callbacks
 from trsvr.sklearn.foreign import like_ridge
 from trsvr.sklearn.weights import checked_weights
 
-LOSSES = ("squared_error", "pseudo_huber")
+#: losses whose mean is the margin, and those whose mean is its exponential
+STRAIGHT, LOG_LINK = ("squared_error", "pseudo_huber"), ("poisson", "gamma", "tweedie", "negative_binomial")
+LOSSES = (*STRAIGHT, *LOG_LINK)
 
 # Columns whose mean is so many standard deviations from zero are centred: beyond, sums over them lose their digits.
 _FAR, _LOOKED_AT = 1e3, 1000
@@ -32,30 +38,226 @@ def _far_means(X: Any) -> Array | None:
         return X.mean(axis=0, dtype=np.float64) if (far & varies).any() else None
 
 
-class TRSVRRegressor(RegressorMixin, LinearEstimator):
-    """Linear regression with the objective of scikit-learn's ``Ridge``, or a robust one.
+class Prepared(NamedTuple):
+    """A problem without its penalty, in coordinates that do not know where y's and X's own zeros are.
+
+    ``middle`` is the intercept where all coefficients are zero. Where the mean is the margin it is taken off y; else
+    ``start`` is that point. ``value`` and ``scale`` are f there, and the largest entry of its gradient.
+    """
+
+    problem: LinearModel
+    middle: float
+    centres: Array | None
+    total: float
+    start: Array
+    value: float
+    scale: float
+
+
+class RegressorBase(RegressorMixin, LinearEstimator):
+    """What the regressor and its cross-validated form share."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.loss in LOG_LINK
+        return tags
+
+    def _loss(self) -> Any:
+        _check.one_of("loss", self.loss, LOSSES)
+        if self.loss == "pseudo_huber":
+            return PseudoHuber(_check.positive("delta", self.delta))
+        loss = {
+            "squared_error": Squared(),
+            "poisson": Poisson(),
+            "gamma": Gamma(),
+            "tweedie": Tweedie(self.power),
+            "negative_binomial": NegativeBinomial(self.dispersion),
+        }[self.loss]
+        check_family(loss)
+        return loss
+
+    def _strength(self, alpha: float, total: float) -> float:
+        """λ of the mean-loss form: alpha itself, but for the losses of Ridge."""
+        return alpha if self.loss in LOG_LINK else alpha / total
+
+    def _checked_rows(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any
+    ) -> tuple[Any, Array, Array | None, Array | None]:
+        X, y = self._checked_data(X, y, y_numeric=True)
+        if y.dtype.kind not in "buif":
+            raise ValueError(f"y must be numbers, got {y.dtype} such as {y[0]!r}; labels are for TRSVRClassifier")
+        weights = checked_weights(sample_weight, X.shape[0])
+        found = outside_domain(self._loss(), y if weights is None else np.where(weights > 0.0, y, 0.5))
+        if found is not None:
+            raise ValueError(f"y must be {found[1]} for loss={self.loss!r}, got {y[found[0]]} at row {found[0]}")
+        return X, y, weights, None if offset is None else _check.vector("offset", offset, X.shape[0])
+
+    def _prepare(self, X: Any, y: Array, weights: Array | None, offset: Array | None) -> Prepared:
+        centres = _far_means(X) if self.fit_intercept else None
+        middle = self._middle(y, weights, offset) if self.fit_intercept else 0.0
+        straight = self.loss in STRAIGHT
+        problem = self._problem(
+            X if centres is None else X - centres,
+            y - middle if straight else y,
+            self._loss(),
+            L2(0.0),
+            intercept=bool(self.fit_intercept),
+            sample_weight=weights,
+            **({} if offset is None else {"offset": offset}),
+        )
+        start = np.zeros(problem.n_parameters)
+        if self.fit_intercept and not straight:
+            start[-1] = middle
+        value, gradient = problem.value_and_gradient(start)
+        total = float(X.shape[0] if weights is None else weights.sum())
+        scale = float(np.abs(gradient).max(initial=0.0))
+        return Prepared(problem, middle if straight else 0.0, centres, total, start, value, scale)
+
+    def _middle(self, y: Array, weights: Array | None, offset: Array | None) -> float:
+        """The intercept where all coefficients are zero: exactly, or nearly where there is an offset."""
+        if self.loss in STRAIGHT:
+            return float(np.average(y if offset is None else y - offset, weights=weights))
+        mean = float(np.average(y, weights=weights))
+        if not mean > 0.0:
+            raise ValueError(f"y must have a positive entry for loss={self.loss!r}, got only zeros")
+        return math.log(mean) - (0.0 if offset is None else _log_mean_exp(offset, weights))
+
+    def _solve(
+        self, prepared: Prepared, alpha: float, start: Array | None, means: Means, watcher: Any = None
+    ) -> Result:
+        problem = prepared.problem.with_regularizer(L2(self._strength(alpha, prepared.total)))
+        begin = prepared.start if start is None else start
+        result = self._minimize(problem, begin, means, prepared.value, prepared.scale, callback=watcher)
+        self._warn_unless_converged(result, float(self.tol) * prepared.scale)
+        return result
+
+    def _attributes(self, prepared: Prepared, x: Array, dtype: Any) -> dict[str, Any]:
+        coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
+        shift = 0.0 if prepared.centres is None else float(coef[0] @ prepared.centres)
+        return {
+            "coef_": coef[0].astype(dtype),
+            "intercept_": np.dtype(dtype).type(intercept[0] + prepared.middle - shift),
+        }
+
+    def _point(self, prepared: Prepared, coef: Array, intercept: float) -> Array:
+        """Weights of the prepared problem from coefficients in the units of X."""
+        shift = 0.0 if prepared.centres is None else float(coef @ prepared.centres)
+        return pack(coef[None, :], np.array([intercept - prepared.middle + shift]), self.fit_intercept)
+
+    # ---------------------------------------------------------------------------------------------- prediction
+
+    def predict(self, X: Any, offset: Any = None) -> Array:
+        """The mean of y for the rows of X.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, p)
+        offset : array of length n, optional
+            Added to the margins, as in `fit`; default: zero.
+        """
+        return np.asarray(mean_of(self._loss(), self._margins(X, offset)))
+
+    def _margins(self, X: Any, offset: Any) -> Array:
+        X = self._checked_new(X)
+        margins = np.asarray(X @ self.coef_) + self.intercept_
+        return margins if offset is None else margins + _check.vector("offset", offset, X.shape[0])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """R² of the straight losses, else D²: the part of the deviance that the model explains, at most 1.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, p)
+        y : array of length n
+        sample_weight : array of length n, optional
+        offset : array of length n, optional
+            As for `predict`. D² is against a mean that is the same for all rows.
+        """
+        y = np.asarray(y, dtype=np.float64).ravel()
+        weights = checked_weights(sample_weight, len(y))
+        mean, loss = np.average(y, weights=weights), Squared() if self.loss in STRAIGHT else self._loss()
+        with np.errstate(all="ignore"):
+            constant = np.full(len(y), mean if self.loss in STRAIGHT else np.log(mean))
+            losses = [loss.value(margins, y) for margins in (self._margins(X, offset), constant)]
+        left, spread = (float(np.average(each, weights=weights)) for each in losses)
+        if spread == 0.0:
+            return 1.0 if left == 0.0 else 0.0
+        return 1.0 - left / spread
+
+    def summary(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None, **options: Any) -> Summary:
+        """Coefficients with standard errors, and how well they fit the rows that they were fitted to.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            As in `fit`.
+        **options
+            Of `trsvr.inference.summary`: ``kind``, ``groups``, ``weights``, ``known_variance``, ``confidence``.
+        """
+        names = getattr(self, "feature_names_in_", None)
+        X = self._checked_new(X)
+        weights = checked_weights(sample_weight, X.shape[0])
+        total = float(X.shape[0] if weights is None else weights.sum())
+        problem = LinearModel(
+            X,
+            y,
+            self._loss(),
+            L2(self._strength(self._chosen_alpha(), total)),
+            intercept=bool(self.fit_intercept),
+            sample_weight=weights,
+            offset=offset,
+        )
+        problem.feature_names = None if names is None else tuple(map(str, names))
+        return summary(problem, pack(self.coef_[None, :], np.array([self.intercept_]), self.fit_intercept), **options)
+
+    def _chosen_alpha(self) -> float:
+        return float(self.alpha)
+
+
+def _log_mean_exp(offset: Array, weights: Array | None) -> float:
+    largest = float(offset.max())
+    return largest + math.log(float(np.average(np.exp(offset - largest), weights=weights)))
+
+
+class TRSVRRegressor(RegressorBase):
+    """Linear regression with the objective of scikit-learn's ``Ridge``, a robust one, or that of its GLMs.
 
     It minimises ::
 
-        Σ_i w_i ℓ(y_i − x_iᵀ coef − intercept) + (alpha/2) ‖coef‖²
+        Σ_i w_i ℓ(y_i, z_i) + (alpha/2) ‖coef‖²                 squared_error, pseudo_huber
+        Σ_i w_i ℓ(y_i, z_i) / Σ_i w_i + (alpha/2) ‖coef‖²       poisson, gamma, tweedie, negative_binomial
 
-    over coefficients and an unpenalised intercept. Divided by Σ w_i this is the library's mean-loss form, with
-    λ = alpha / Σ w_i.
+    over coefficients and an unpenalised intercept, with z_i = x_iᵀ coef + intercept + offset_i. So alpha means for each
+    loss what it means in scikit-learn:
+
+    =====================  ==========================================  ============================================
+    loss                   ℓ, with μ = exp(z)                          the same minimiser as
+    =====================  ==========================================  ============================================
+    "squared_error"        (z − y)²/2                                  ``Ridge(alpha)``
+    "pseudo_huber"         δ² (√(1 + ((z − y)/δ)²) − 1)                (none; alpha as in Ridge)
+    "poisson"              μ − y + y log(y/μ), y ≥ 0                   ``PoissonRegressor(alpha)``
+    "gamma"                y/μ − 1 − log(y/μ), y > 0                   ``GammaRegressor(alpha)``
+    "tweedie"              half the unit deviance of μᵖ, 1 ≤ p ≤ 2     ``TweedieRegressor(power=p, alpha, link="log")``
+    "negative_binomial"    half the unit deviance of μ + αμ²           (none; alpha as in the GLMs)
+    =====================  ==========================================  ============================================
 
     Parameters
     ----------
     alpha : float, default=1.0
         Strength of the penalty, >= 0.
-    loss : {"squared_error", "pseudo_huber"}, default="squared_error"
-        ℓ(r) = r²/2 (half of Ridge's objective, so the same minimiser for the same alpha), or
-        δ²(√(1 + (r/δ)²) − 1), which is r²/2 for small residuals and δ|r| for large ones.
+    loss : str, default="squared_error"
+        One of the table.
     delta : float, default=1.0
         δ of "pseudo_huber", in the units of y.
+    power : float, default=1.5
+        The p of "tweedie", from 1 (Poisson) to 2 (Gamma).
+    dispersion : float, default=1.0
+        The α of "negative_binomial", > 0: y has the variance μ + αμ². It is not estimated.
     fit_intercept : bool, default=True
     tol : float, default=1e-6
         The fit has converged when no entry of the gradient is larger than tol times the largest one at coef = 0 (and
-        the mean of y for an intercept): the units of y do not matter. The default solver goes on until the decrease it
-        still expects is below 1e-4 tol² of the objective, too.
+        the intercept that is best there): the units of y do not matter. The default solver goes on until the decrease
+        it still expects is below 1e-4 tol² of the objective, too.
     max_iter : int, default=1000
         Outer iterations at most.
     warm_start : bool, default=False
@@ -74,11 +276,25 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
 
     Notes
     -----
+    Counts of units that were watched for different times, or policies of different exposure, are a Poisson model with
+    ``offset=np.log(exposure)`` and the counts as y; that is the fit of the rates with the exposure as sample weights.
+
     Dense columns whose mean is more than 1000 standard deviations from zero are centred, on a copy, where there is an
     intercept; the solution is the same.
 
     There is no ``partial_fit``, for the reason that `TRSVRClassifier` gives, and y is one column: several targets are
     several fits (``sklearn.multioutput.MultiOutputRegressor``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from trsvr.sklearn import TRSVRRegressor
+    >>> X, counts = np.array([[0.0], [0], [1], [1], [2], [2]]), [1, 0, 2, 4, 9, 12]
+    >>> model = TRSVRRegressor(alpha=0.0, loss="poisson").fit(X, counts)
+    >>> model.predict(np.array([[0.0], [2.0]])).round(2)
+    array([ 0.82, 10.41])
+    >>> model.summary(X, counts).table["standard error"].round(3).to_dict()
+    {'x0': 0.335, '(intercept)': 0.578}
     """
 
     @like_ridge
@@ -88,6 +304,8 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         *,
         loss: str = "squared_error",
         delta: float = 1.0,
+        power: float = 1.5,
+        dispersion: float = 1.0,
         fit_intercept: bool = True,
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -101,6 +319,8 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         self.alpha = alpha
         self.loss = loss
         self.delta = delta
+        self.power = power
+        self.dispersion = dispersion
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
@@ -112,7 +332,7 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         self.device = device
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TRSVRRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> TRSVRRegressor:
         """Minimise.
 
         Parameters
@@ -122,29 +342,15 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
         y : array of length n
         sample_weight : array of length n, optional
             A whole weight k equals the row repeated k times; rows of weight zero are left out.
+        offset : array of length n, optional
+            A number for each row that is added to its margin: the logarithm of an exposure, say.
         """
         self._check_parameters()
         alpha = checked_strength("alpha", self.alpha, zero=True)
-        _check.one_of("loss", self.loss, LOSSES)
-        loss = Squared() if self.loss == "squared_error" else PseudoHuber(_check.positive("delta", self.delta))
+        self._loss()
         before = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
-        X, y = self._checked_data(X, y, y_numeric=True)
-        if y.dtype.kind not in "buif":
-            raise ValueError(f"y must be numbers, got {y.dtype} such as {y[0]!r}; labels are for TRSVRClassifier")
-        weights = checked_weights(sample_weight, X.shape[0])
-        # Around its mean y has a gradient at zero that does not know where y's own zero is.
-        middle = float(np.average(y, weights=weights)) if self.fit_intercept else 0.0
-        centred = y - middle
-        centres = _far_means(X) if self.fit_intercept else None
-        total = float(X.shape[0] if weights is None else weights.sum())
-        problem = self._problem(
-            X if centres is None else X - centres,
-            centred,
-            loss,
-            L2(alpha / total),
-            intercept=bool(self.fit_intercept),
-            sample_weight=weights,
-        )
+        X, y, weights, shift = self._checked_rows(X, y, sample_weight, offset)
+        prepared = self._prepare(X, y, weights, shift)
         start = None
         if before is not None:
             if before[0].size != self.n_features_in_:
@@ -152,33 +358,17 @@ class TRSVRRegressor(RegressorMixin, LinearEstimator):
                     f"X must have the {before[0].size} columns of the last fit with warm_start=True, got "
                     f"{self.n_features_in_}; clone the estimator to begin anew"
                 )
-            offset = 0.0 if centres is None else float(before[0] @ centres)
-            start = pack(before[0][None, :], np.array([before[1] - middle + offset]), self.fit_intercept)
+            start = self._point(prepared, before[0], float(before[1]))
 
         def attributes(x: Array) -> dict[str, Any]:
-            coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
-            offset = 0.0 if centres is None else float(coef[0] @ centres)
-            return {"coef_": coef[0].astype(X.dtype), "intercept_": X.dtype.type(intercept[0] + middle - offset)}
+            return self._attributes(prepared, x, X.dtype)
 
-        task = FitTask(
-            self, int(self.max_iter), X=X, y=y, metadata=None if weights is None else {"sample_weight": weights}
-        )
-        at_zero = problem.value_and_gradient(np.zeros(problem.n_parameters))
-        means = self._means(self.n_jobs)
-        result = self._minimize(problem, start, means, at_zero[0], relative=True, callback=task.watcher(attributes))
-        self._warn_unless_converged(result, float(self.tol) * float(np.abs(at_zero[1]).max(initial=0.0)))
+        given = {"sample_weight": weights, "offset": shift}
+        metadata = {name: value for name, value in given.items() if value is not None} or None
+        task = FitTask(self, int(self.max_iter), X=X, y=y, metadata=metadata)
+        result = self._solve(prepared, alpha, start, self._means(self.n_jobs), task.watcher(attributes))
         for name, value in attributes(result.x).items():
             setattr(self, name, value)
         self._remember([result])
         task.finish()
         return self
-
-    def predict(self, X: Any) -> Array:
-        """Numbers for the rows of X.
-
-        Parameters
-        ----------
-        X : array, data frame or sparse matrix of shape (n, p)
-        """
-        X = self._checked_new(X)
-        return np.asarray(X @ self.coef_) + self.intercept_

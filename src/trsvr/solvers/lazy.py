@@ -22,7 +22,7 @@ from trsvr._arrays import Indices, Vector
 from trsvr._compile import jitable, record
 from trsvr.parts.gradients import Recursion, Reference, Table
 from trsvr.problems.margins import MarginKernels
-from trsvr.problems.regularizers import L2
+from trsvr.problems.regularizers import is_uniform
 from trsvr.problems.rows import SparseRows
 
 _TABLED = 4096
@@ -57,7 +57,7 @@ def applies(kernels: Any, batch_size: int, step: float) -> bool:
     """Whether the shortcut is exact here and cheaper than sweeps over vectors of length d."""
     if not isinstance(kernels, MarginKernels) or not isinstance(kernels.rows, SparseRows):
         return False
-    if not isinstance(kernels.regularizer, L2) or step * kernels.regularizer.strength >= 1.0:
+    if not is_uniform(kernels.regularizer) or step * kernels.regularizer.strength >= 1.0:
         return False
     per_row = kernels.rows.data.size / max(1, kernels.labels.size)
     return bool(4 * batch_size * per_row < kernels.columns)

@@ -203,8 +203,8 @@ def sublevel_radius(problem: Any, value: float) -> float:
     _loss_bound(problem)
     d, largest_square = _penalised(problem), np.inf
     for part in _parts(problem.regularizer):
-        if isinstance(part, L2) and part.strength > 0.0:
-            largest_square = min(largest_square, 2.0 * value / part.strength)
+        if isinstance(part, L2) and np.min(part.strength) > 0.0:
+            largest_square = min(largest_square, 2.0 * value / float(np.min(part.strength)))
         elif isinstance(part, DoubleWell) and part.gamma > 0.0:
             largest_square = min(largest_square, part.a**2 + float(np.sqrt(d * value / part.gamma)))
     return float(np.sqrt(largest_square))
@@ -315,7 +315,7 @@ def _penalty_range(problem: Any, radius: float | None) -> tuple[float, float]:
     d, low, high = _penalised(problem), 0.0, 0.0
     for part in _parts(problem.regularizer):
         if isinstance(part, L2):
-            low, high = low + part.strength, high + part.strength
+            low, high = low + float(np.min(part.strength)), high + float(np.max(part.strength))
         elif isinstance(part, DoubleWell):
             if part.gamma == 0.0:
                 continue

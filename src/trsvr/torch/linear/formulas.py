@@ -6,16 +6,18 @@ numbers.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from trsvr.problems.families import FAMILIES, Binomial, Gamma, NegativeBinomial, Poisson, Tweedie
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
 
 #: numbers by which the fused kernels know a loss
 CODES: dict[type, int] = {Logistic: 0, SquaredHinge: 1, Squared: 2, PseudoHuber: 3}
-KNOWN = (*CODES, Softmax)
+KNOWN = (*CODES, Softmax, *FAMILIES)
 
 
 def check_loss(loss: Any) -> None:
@@ -36,6 +38,9 @@ def values_and_slopes(loss: Any, Z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         values = logs - Z.gather(1, chosen)[:, 0]
         return values, slopes.scatter_add(1, chosen, -torch.ones_like(Z[:, :1]))
     z = Z[:, 0]
+    if isinstance(loss, FAMILIES):
+        values, slopes, _ = _family(loss, z, y.double())
+        return values, slopes[:, None]
     if isinstance(loss, Logistic):
         m = z * y
         small = torch.exp(-m.abs())
@@ -54,6 +59,37 @@ def values_and_slopes(loss: Any, Z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return values, slopes[:, None]
 
 
+def _family(loss: Any, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Half unit deviances, slopes and curvatures, as `trsvr.problems.families` has them.
+
+    Where a mean is near its y, values are differences of large terms: these keep fewer digits than the compiled ones.
+    """
+    kept = torch.xlogy(y, y)
+    if isinstance(loss, Poisson):
+        mean = torch.exp(z)
+        return mean - y - y * z + kept, mean - y, mean
+    if isinstance(loss, Gamma):
+        ratio = y * torch.exp(-z)
+        return ratio - 1.0 + z - torch.log(y), 1.0 - ratio, ratio
+    if isinstance(loss, Tweedie):
+        if loss.power in (1.0, 2.0):
+            return _family(Poisson() if loss.power == 1.0 else Gamma(), z, y)
+        c, e = 2.0 - loss.power, 1.0 - loss.power
+        rising, falling = torch.exp(c * z), torch.where(y > 0.0, y * torch.exp(e * z), 0.0)
+        return y**c / (c * e) - falling / e + rising / c, rising - falling, c * rising - e * falling
+    if isinstance(loss, Binomial):
+        share = torch.sigmoid(z)
+        values = torch.nn.functional.softplus(z, threshold=700.0) - y * z + kept + torch.xlogy(1.0 - y, 1.0 - y)
+        return values, share - y, share * torch.sigmoid(-z)
+    assert isinstance(loss, NegativeBinomial)
+    r, a = 1.0 / loss.dispersion, z + math.log(loss.dispersion)
+    small = torch.exp(-a.abs())
+    above = a.clamp(min=0.0) + torch.log1p(small)
+    values = kept - y * z + (y + r) * (above - torch.log1p(loss.dispersion * y))
+    slopes = torch.where(a > 0.0, r * (1.0 - loss.dispersion * y * small), r * small - y) / (1.0 + small)
+    return values, slopes, (y + r) * small / (1.0 + small) ** 2
+
+
 def slopes_of(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
     """Derivatives in the margins alone."""
     return values_and_slopes(loss, Z, y)[1]
@@ -64,6 +100,8 @@ def curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
     if isinstance(loss, Softmax):
         return _spread(torch.softmax(Z, 1))
     z = Z[:, 0]
+    if isinstance(loss, FAMILIES):
+        return _family(loss, z, y.double())[2][:, None]
     if isinstance(loss, Logistic):
         small = torch.exp(-z.abs())
         found = small / (1.0 + small) ** 2

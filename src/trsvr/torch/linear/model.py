@@ -15,11 +15,12 @@ from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.problems.base import LinearProblem, Problem
 from trsvr.problems.centring import CentredProblem, Centring, means_by_product
+from trsvr.problems.families import FAMILIES
 from trsvr.problems.linear import LinearModel as CompiledModel
-from trsvr.problems.linear import _labels, _weights, checked_offset
+from trsvr.problems.linear import _labels, _weights, check_domain, checked_offset, responses
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import as_rows
-from trsvr.problems.regularizers import L2
+from trsvr.problems.regularizers import L2, fitted
 from trsvr.problems.rows import DenseRows as HostRows
 from trsvr.torch.linear import formulas
 from trsvr.torch.linear.penalty import Penalty
@@ -43,7 +44,7 @@ class LinearModel(LinearProblem):
         A contiguous float32 or float64 tensor on the device is used where it lies; all else is copied there.
     y : tensor or array of length N
         Labels or numbers, as the loss wants them.
-    loss : Logistic, SquaredHinge, Squared, PseudoHuber or Softmax
+    loss : Logistic, SquaredHinge, Squared, PseudoHuber, Softmax or a family (Poisson, Gamma, …)
     regularizer : L2, DoubleWell, a sum of them, or one of your own
         The intercept is not penalised.
     device : str or torch.device, optional
@@ -106,13 +107,17 @@ class LinearModel(LinearProblem):
         bad = rows.first_bad()
         if bad is not None:
             raise ValueError(f"X must be finite, got {bad[2]} at row {bad[0]}, column {bad[1]}")
-        labels, self.classes = _labels(_on_host(y), rows.n_rows, labels_of(loss), classes)
-        weights, chosen = _weights(None if sample_weight is None else _on_host(sample_weight), rows.n_rows)
+        y, sample_weight = responses(_on_host(y), loss, None if sample_weight is None else _on_host(sample_weight))
+        labels, self.classes = _labels(y, rows.n_rows, labels_of(loss), classes)
+        weights, chosen = _weights(sample_weight, rows.n_rows)
+        check_domain(loss, labels, chosen)
         outputs = len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1
         offsets = checked_offset(_on_host(offset), rows.n_rows, outputs).reshape(-1, outputs)
         if offset is not None and fused:
             raise ValueError("fused must be False with an offset, got True: the Triton kernels know none")
-        fused = False if offset is not None else fused
+        if isinstance(loss, FAMILIES) and fused:
+            raise ValueError(f"fused must be False with {type(loss).__name__}: the Triton kernels do not know it")
+        fused = False if offset is not None or isinstance(loss, FAMILIES) else fused
         if chosen is not None:
             _log.info("rows of weight zero are dropped: X is copied")
             rows = rows.take(torch.as_tensor(chosen, device=rows.device))
@@ -138,9 +143,10 @@ class LinearModel(LinearProblem):
         self._build(sums, loss, regularizer, bool(intercept))
 
     def _build(self, sums: Any, loss: Any, regularizer: Any, intercept: bool) -> None:
+        self.n_samples, self.n_features, self.n_outputs = sums.n_rows, sums.rows.columns, sums.outputs
+        regularizer = fitted(regularizer, self.n_features, self.n_outputs)
         self.sums, self.loss, self.regularizer, self.intercept = sums, loss, regularizer, intercept
         self.device = sums.device
-        self.n_samples, self.n_features, self.n_outputs = sums.n_rows, sums.rows.columns, sums.outputs
         self.n_parameters, self.n_entries = sums.n_parameters, sums.rows.n_entries
         self._mean_squared_row: float | None = None
         self.penalty = Penalty(regularizer, self.n_features * self.n_outputs)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Vector
-from trsvr.problems.regularizers import L2, DoubleWell, Sum
+from trsvr.problems.regularizers import L2, DoubleWell, Sum, is_uniform
 
 
 class Penalty:
@@ -47,14 +47,18 @@ class Penalty:
 
 def _on_vectors(regularizer: Any, name: str) -> Any:
     formula = getattr(regularizer, name)
-    if _cubic(regularizer, 1) is not None:
+    if _is_ours(regularizer):
         return formula  # arithmetic alone: it takes vectors as they are
     return np.vectorize(formula, otypes=[np.float64], excluded={1})
 
 
+def _is_ours(regularizer: Any) -> bool:
+    return all(map(_is_ours, regularizer)) if isinstance(regularizer, Sum) else isinstance(regularizer, L2 | DoubleWell)
+
+
 def _cubic(regularizer: Any, d: int) -> tuple[float, float] | None:
-    """Coefficients of r'(w) = a w + c w³."""
-    if isinstance(regularizer, L2):
+    """Coefficients of r'(w) = a w + c w³; None where they differ from coordinate to coordinate."""
+    if is_uniform(regularizer):
         return regularizer.strength, 0.0
     if isinstance(regularizer, DoubleWell):
         factor = 4.0 * regularizer.gamma / d
