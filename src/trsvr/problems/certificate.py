@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
-from trsvr.problems.losses import bend_of, curvature_bound
+from trsvr.problems.losses import BENDS, bend_of, curvature_bound
 from trsvr.problems.regularizers import least_curvature
 
 # Errors of the sums that make a gradient, in units of their last place: several times what has been seen.
@@ -46,9 +46,9 @@ class GapFacts(NamedTuple):
 
 def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     """f(x) − min f at most; not a number where nothing is known."""
-    known = value - facts.lowest
     if not (math.isfinite(value) and np.isfinite(gradient).all()):
         return math.nan
+    known = value - facts.lowest if math.isfinite(facts.lowest) else math.nan
     if facts.strengths is None or not np.min(facts.strengths) > 0.0:
         return known
     K = 0 if facts.intercepts is None else len(facts.intercepts)
@@ -65,7 +65,7 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
     rounding = _UNITS * (per_row * math.sqrt(facts.spread) + float(np.linalg.norm(penalised)))
     moved = length * facts.curved * math.sqrt(facts.spread) + rounding
     residual = float(np.linalg.norm(g_w / root)) + moved / float(np.min(root))
-    return min(shift + 0.5 * residual * residual, known)
+    return min(shift + 0.5 * residual * residual, math.inf if math.isnan(known) else known)
 
 
 def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:
@@ -87,11 +87,17 @@ def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:
 
 
 def linear_facts(
-    problem: Any, x: Vector, value: float, intercepts: Matrix, steady: Any, curved: float | None = None
+    problem: Any,
+    x: Vector,
+    value: float,
+    intercepts: Matrix,
+    steady: Any,
+    curved: float | None = None,
+    slope: float | None = None,
 ) -> GapFacts | None:
     """What is known of a linear model from the numbers that it keeps of its rows."""
     bound = curvature_bound(problem.loss)
-    if bound is None or bend_of(problem.loss) is None:
+    if bend_of(problem.loss) is None or (bound is None and (curved is None or slope is None)):
         return None
     weights = problem.n_features * problem.n_outputs
     rows = max(problem.mean_squared_row - float(problem.intercept), 0.0)
@@ -99,11 +105,18 @@ def linear_facts(
         least_curvature(problem.regularizer, weights),
         intercepts if problem.intercept else None,
         rows,
-        math.sqrt(2.0 * bound * max(value, 0.0)),  # φ'² ≤ 2Bφ for losses that are not negative
-        math.sqrt(bound * float(np.trace(intercepts))) if curved is None else curved,
+        # φ'² ≤ 2Bφ for losses that are not negative.
+        math.sqrt(2.0 * (bound or 0.0) * max(value, 0.0)) if slope is None else slope,
+        math.sqrt((bound or 0.0) * float(np.trace(intercepts))) if curved is None else curved,
         steady,
         math.sqrt(rows) * float(np.linalg.norm(x[:weights])) + float(np.abs(x[weights:]).max(initial=0.0)),
+        lowest_value(problem.loss, problem.regularizer, weights),
     )
+
+
+def lowest_value(loss: Any, regularizer: Any, weights: int) -> float:
+    """The losses and penalties of the package are not negative; of others nothing is known."""
+    return 0.0 if type(loss) in BENDS and least_curvature(regularizer, weights) is not None else -math.inf
 
 
 def stays_steady(loss: Any, margins: Vector, labels: Vector, weights: Vector, t: float) -> bool:

@@ -18,7 +18,7 @@ from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
-from trsvr.problems.losses import curvature_bound
+from trsvr.problems.losses import BENDS, curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
 from trsvr.problems.rows import SparseRows
@@ -240,7 +240,11 @@ class MarginView(CurvatureView):
         n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
         squares = dot(kept, kept) if not scale.size else dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
         total, curved = np.array([[float(kept.sum()) / n]]), math.sqrt(squares / n)
-        return linear_facts(self.problem, x, value, total, self._steady, curved)
+        slope = None
+        if curvature_bound(self.problem.loss) is None and type(self.problem.loss) in BENDS:  # they take arrays
+            slopes = self.problem.loss.slope(self.margins, self.kernels.labels)
+            slope = math.sqrt(np.average(slopes * slopes, weights=scale if scale.size else None))
+        return linear_facts(self.problem, x, value, total, self._steady, curved, slope)
 
     def _steady(self, t: float) -> bool:
         return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)

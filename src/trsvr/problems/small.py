@@ -16,7 +16,7 @@ import scipy.sparse
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
-from trsvr.problems.certificate import GapFacts, softmax_stays_steady, stays_steady
+from trsvr.problems.certificate import GapFacts, lowest_value, softmax_stays_steady, stays_steady
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
 from trsvr.problems.families import FAMILIES
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, bend_of, curvature_bound
@@ -309,6 +309,7 @@ class _View(CurvatureView):
             *self.sizes(),
             self.steady,
             float(np.sqrt(squares) @ sizes),
+            lowest_value(model.loss, model.regularizer, model.penalised),
         )
 
     def sizes(self) -> tuple[float, float]:
