@@ -65,7 +65,7 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
     rounding = _UNITS * (per_row * math.sqrt(facts.spread) + float(np.linalg.norm(penalised)))
     moved = length * facts.curved * math.sqrt(facts.spread) + rounding
     residual = float(np.linalg.norm(g_w / root)) + moved / float(np.min(root))
-    return min(shift + 0.5 * residual * residual, math.inf if math.isnan(known) else known)
+    return float(min(shift + 0.5 * residual * residual, math.inf if math.isnan(known) else known))
 
 
 def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:

@@ -1,0 +1,128 @@
+"""The certificate: a true upper bound on f − min f, in every result."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import endings
+import trsvr
+from trsvr import theory
+from trsvr.problems import (
+    L2,
+    DoubleWell,
+    FunctionProblem,
+    LinearModel,
+    Logistic,
+    PseudoHuber,
+    Softmax,
+    Squared,
+    SquaredHinge,
+)
+from trsvr.problems.certificate import GapFacts, gap_bound
+
+LOSSES = (Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax())
+
+
+def case(loss, intercept=True, rows=80, strength=1e-3, weighted=False, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 4)) * [1.0, 10.0, 0.1, 1.0] + [0.0, 30.0, 5.0, -1.0]
+    y = endings._labels(X, loss, 3, False, rng)
+    weights = 10.0 ** rng.uniform(-3, 3, rows) if weighted else None
+    return endings.Case(X, y, loss, strength, intercept, weights, None, "minimize", "")
+
+
+def problem_of(case):
+    return LinearModel(case.X, case.labels, case.loss, L2(case.strength), case.intercept, case.weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_it_holds_all_along_a_run(loss, intercept, weighted):
+    """At every point of a run, near the minimum and far from it; the minimum is known in extended precision."""
+    made = case(loss, intercept, weighted=weighted)
+    problem, truth = problem_of(made), endings.Truth(made)
+    points = []
+    result = trsvr.minimize(problem, callback=lambda r: points.append(r.x), tol=1e-9)
+    lowest = truth.minimum(truth.point(result.x))
+    rng = np.random.default_rng(5)
+    near = [result.x + 10.0**-k * rng.normal(size=result.x.size) for k in (2, 4, 6, 8, 10)]
+    for x in (*points, *near):
+        gap, bound = float(truth.value(truth.point(x)) - lowest), problem.gap_bound(x)
+        assert gap <= bound + 1e-17 * float(lowest)
+    assert result.gap_bound < 1e-8 * result.value
+
+
+def test_near_the_minimum_it_is_sharp():
+    """As far as the curvature of the columns, at most 25, is above the penalty's."""
+    made = case(Logistic(), strength=0.1)
+    problem, truth = problem_of(made), endings.Truth(made)
+    best = trsvr.minimize(problem).x
+    lowest = truth.minimum(truth.point(best))
+    for size in (1e-3, 1e-5, 1e-7):
+        x = best + size * np.array([1.0, 0.1, 1.0, 1.0, 1.0])
+        gap = float(truth.value(truth.point(x)) - lowest)
+        assert gap <= problem.gap_bound(x) <= 1e4 * gap
+
+
+def test_without_an_intercept_it_is_the_duality_gap():
+    """By the definition of both: the slopes are the dual point."""
+    made = case(Logistic(), intercept=False)
+    problem, X, y = problem_of(made), made.X, made.labels
+    x = np.random.default_rng(0).normal(size=4) * [0.1, 0.01, 1.0, 0.1]
+    m = y * (X @ x)
+    a = 1.0 / (1.0 + np.exp(m))
+    v = -(X.T @ (y * a)) / len(y)
+    dual = -(a * np.log(a) + (1 - a) * np.log1p(-a)).mean() - v @ v / (2 * made.strength)
+    gap = np.logaddexp(0.0, -m).mean() + 0.5 * made.strength * x @ x - dual
+    facts = GapFacts(made.strength, None, 0.0, 0.0, 0.0, lambda t: True, 0.0, -math.inf)
+    assert gap_bound(facts, 1.0, x, problem.value_and_gradient(x)[1]) == pytest.approx(gap, rel=1e-10)
+
+
+def test_what_is_said_where_nothing_or_little_is_known():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.choice([-1.0, 1.0], 40)
+    plain = LinearModel(X, y, regularizer=L2(0.0))
+    result = trsvr.minimize(plain)
+    assert result.gap_bound == pytest.approx(result.value)  # no more than that f is not negative
+    wells = LinearModel(X, y, regularizer=L2(1e-6) + DoubleWell(1.0, 1.0))
+    assert trsvr.minimize(wells).gap_bound == pytest.approx(trsvr.minimize(wells).value)
+    own = FunctionProblem(2, 2, lambda x, i: 2.0 * x, lambda x, i: float(x @ x))
+    assert math.isnan(trsvr.minimize(own).gap_bound)
+    assert math.isnan(theory.gap_bound(own, np.ones(2)))
+
+
+@pytest.mark.parametrize("solver", [trsvr.TRSVR(), trsvr.SVRG(), trsvr.LBFGS(), trsvr.SDCA()])
+def test_every_solver_has_it(solver):
+    made = case(Logistic(), rows=2000)
+    problem = problem_of(made)
+    result = trsvr.minimize(problem, solver, max_epochs=30, tol=1e-6)
+    truth = endings.Truth(made)
+    lowest = truth.minimum(truth.point(trsvr.minimize(problem).x))
+    assert float(truth.value(truth.point(result.x)) - lowest) <= result.gap_bound
+    assert result.gap_bound == pytest.approx(theory.gap_bound(problem, result.x), rel=0.5, abs=1e-12)
+
+
+def test_the_message_says_it():
+    result = trsvr.minimize(problem_of(case(Logistic())))
+    assert result.message.startswith(f"converged: at most {result.gap_bound:.1g} above the minimum")
+
+
+def test_columns_far_from_zero_without_an_intercept_are_named():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4)) + 1e7
+    result = trsvr.minimize(LinearModel(X, rng.choice([-1.0, 1.0], 60), regularizer=L2(1e-9)))
+    assert "columns far from zero cost digits" in result.message
+
+
+def test_compressed_rows_and_larger_data():
+    made = case(Logistic(), rows=40_000, strength=1e-5)
+    sparse = scipy.sparse.csr_array(np.where(np.abs(made.X) < 1.0, 0.0, made.X))
+    for X in (made.X, sparse):
+        problem = LinearModel(X, made.labels, regularizer=L2(made.strength), intercept=True)
+        assert not problem.is_small
+        result = trsvr.minimize(problem)
+        assert 0.0 < result.gap_bound < 1e-6 * result.value
+        assert result.gap_bound > result.value - trsvr.minimize(problem, tol=1e-12).value
