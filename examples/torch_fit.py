@@ -54,6 +54,6 @@ methods = [
     Method("L-BFGS", [1.0, 3.0, 5.0, 10.0, 20.0], lbfgs),
     Method("TRSVR, exact", grid(1e-1, 1e3, 5), variance_reduced("exact")),
     Method("TRSVR, Gauss–Newton", grid(1e-1, 1e3, 5), variance_reduced("gauss-newton")),
-    Method("minimize, Gauss–Newton", [0.0], nothing_to_choose(data[1])),
+    Method("minimize", [0.0], nothing_to_choose(data[1])),
 ]
 main(task, methods, chosen), print(f"best fit: {', '.join(f'{value:.12g}' for value in solved.x)}")

@@ -3,7 +3,8 @@
     python tests/accessibility.py site path/to/axe.min.js
 
 Looked at in light and dark, by the rules of WCAG 2.1 A and AA and axe's best practices. What axe cannot see is looked
-at here: whether every control can be reached by the keyboard. A finding is one line; none is exit status 0.
+at here: whether every control can be reached by the keyboard, and whether a page fits a narrow screen. A finding is one
+line; none is exit status 0.
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ UNREACHABLE = """
 return [...document.querySelectorAll("a[href], button, select, input, summary, [role=button], [onclick]")]
   .filter(e => e.checkVisibility() && !e.disabled && e.tabIndex < 0)
   .map(e => ["not reached by the keyboard", e.outerHTML.slice(0, 80), ""]);
+"""
+
+
+NARROW = 390
+WIDER = """
+return [...document.querySelectorAll("article *, main *")].filter(e => e.checkVisibility()
+    && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("pre, math, .md-typeset__scrollwrap, .table, p"))
+  .slice(0, 3).map(e => ["wider than the screen", e.outerHTML.slice(0, 80), ""]);
 """
 
 
@@ -76,6 +85,19 @@ def findings(browser: webdriver.Chrome, page: Path, axe: str) -> list[tuple[Any,
     return found
 
 
+def too_wide(browser: webdriver.Chrome, page: Path) -> list[tuple[Any, ...]]:
+    """What reaches beyond a narrow screen and does not scroll in its place."""
+    size = {"width": NARROW, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.absolute().as_uri())
+    time.sleep(0.5)
+    found = [("narrow", *one) for one in browser.execute_script(WIDER)]
+    if browser.execute_script("return document.documentElement.scrollWidth") > NARROW:
+        found.append(("narrow", "the page scrolls sideways", "", ""))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return found
+
+
 def main(site: str, axe: str) -> int:
     total = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -85,12 +107,15 @@ def main(site: str, axe: str) -> int:
         browser.set_script_timeout(120)
         try:
             for page in pages:
-                for finding in findings(browser, page, Path(axe).read_text(encoding="utf-8")):
+                for finding in (
+                    *findings(browser, page, Path(axe).read_text(encoding="utf-8")),
+                    *too_wide(browser, page),
+                ):
                     print(page.name, *finding, sep=" | ")
                     total += 1
         finally:
             browser.quit()
-    print(f"{len(pages)} pages, in light and dark: {total} findings")
+    print(f"{len(pages)} pages, in light, dark and narrow: {total} findings")
     return 1 if total else 0
 
 

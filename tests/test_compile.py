@@ -103,7 +103,7 @@ ALWAYS_SAY = "from trsvr import _compile\n_compile._LONG_SECONDS = 0.0\n"
 def test_the_first_run_says_what_it_compiles_and_later_ones_are_silent(copy, tmp_path):
     answer, err = copy.run(ALWAYS_SAY + SOLVE, TRSVR_CACHE_DIR=str(tmp_path))
     assert err.startswith("trsvr: compiling "), err
-    assert "MarginKernels DenseRows Squared L2 float64" in err
+    assert "compiling for dense rows, Squared, L2, float64 (once; kept for later runs)" in err
     assert "kept for later runs" in err
     assert_allclose(answer["gradient"], expected_gradient())
     again, err = copy.run(ALWAYS_SAY + SOLVE, TRSVR_CACHE_DIR=str(tmp_path))
@@ -127,11 +127,12 @@ def test_what_compiles_is_said_each_time_that_it_has_taken_a_second(monkeypatch,
         announcer.end()
         return capsys.readouterr().err
 
-    assert compiles("quick", 0.9) == ""
-    assert "compiling second " in compiles("second", 0.2)  # together they have taken more
-    assert compiles("third", 5.0) == ""  # the same fit, which has said so
+    assert compiles("one", 0.9) == ""
+    assert "compiling one " in compiles("one", 0.2)  # together they have taken more
+    assert compiles("one", 5.0) == ""  # the same fit, which has said so
+    assert "compiling other " in compiles("other", 5.0)  # a kind of its own is told of, however soon it follows
     now[0] += 3.0
-    assert compiles("much later", 0.9) == ""
+    assert compiles("other", 0.9) == ""
     now[0] += 3.0
     assert "compiling long " in compiles("long", 1.1, inner=1.05)
     now[0] += 3.0

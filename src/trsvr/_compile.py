@@ -117,19 +117,20 @@ _LONG_SECONDS = 1.0
 class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no types
     """Say on stderr what is being compiled, each time that it has taken a second (of this thread's processor time).
 
-    What is compiled within a second of each other counts together: a fit needs many small pieces of code.
+    What is compiled for the same kind of data within a second of each other counts together: a fit needs many small
+    pieces of code.
     """
 
     def __init__(self) -> None:
         self._mine = threading.local()  # several threads may compile
-        self._ended, self._seconds, self._said = 0.0, 0.0, False
+        self._ended, self._seconds, self._said, self._kind = 0.0, 0.0, False, ""
 
     def begin(self, name: str, kept: bool) -> None:
         """Something of ours begins to compile, perhaps inside something else."""
         if not getattr(self._mine, "names", []):
             self._mine.names, self._mine.begun, self._mine.kept = [], time.thread_time(), kept
-            if time.monotonic() - self._ended > _LONG_SECONDS:
-                self._seconds, self._said = 0.0, False
+            if name != self._kind or time.monotonic() - self._ended > _LONG_SECONDS:
+                self._seconds, self._said, self._kind = 0.0, False, name
         self._mine.names.append(name)
         self._look()
 
@@ -160,15 +161,19 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
             self.end()
 
 
+_WORDS = {"MarginKernels": "", "DenseRows": "dense rows", "SparseRows": "sparse rows"}
+
+
 def _name_of(function: Callable[..., Any], kinds: Any) -> str:
-    """The function, and the records (with the type of their numbers) for which it is compiled."""
-    named = []
+    """For which loss, regulariser, rows and numbers it is compiled; its own name where it knows of none."""
     for kind in kinds:
         if isinstance(kind, types.BaseNamedTuple):
-            numbers = [str(member.dtype) for member in kind.types if isinstance(member, types.Array)][:1]
             records = [member for member in kind.types if isinstance(member, types.BaseNamedTuple)]
-            named.append(" ".join([*(known.instance_class.__name__ for known in (kind, *records)), *numbers]))
-    return function.__qualname__ + (f" for {', '.join(named)}" if named else "")
+            arrays = [member for known in (*records, kind) for member in known.types if isinstance(member, types.Array)]
+            numbers = [str(member.dtype) for member in arrays[:1]]  # those of the rows
+            names = [known.instance_class.__name__ for known in (kind, *records)]
+            return f"for {', '.join(filter(None, [*(_WORDS.get(name, name) for name in names), *numbers]))}"
+    return function.__qualname__
 
 
 event.register("numba:compile", _Announcer())

@@ -11,8 +11,9 @@ import scipy.optimize
 from command import assert_one_line, trsvr
 
 from trsvr import cli, problems
-from trsvr.cli.compare import Race, _contestant, parse_methods
+from trsvr.cli.contestants import contestant, parse_methods
 from trsvr.cli.paper_values import STUDIES
+from trsvr.cli.race import Race
 from trsvr.engine.stopping import Limits
 
 LABELS = ["svrg step=0.0005", "svrg", "saga", "lbfgs", "trust-region"]
@@ -181,7 +182,7 @@ def test_refused_by_the_process_too(files, tmp_path):
 def test_an_interrupted_comparison_keeps_what_is_done(table):
     X, y = table
     problem = problems.logistic(X, y)
-    contestants = [_contestant(name, {}, problem) for name in ("svrg", "saga")]
+    contestants = [contestant(name, {}, problem) for name in ("svrg", "saga")]
     race = Race(problem, contestants, 4, "normal", Limits.checked(6, None, None), None)
     seen = []
 

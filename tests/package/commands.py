@@ -165,7 +165,7 @@ def _check_trsvr(place: str, arguments: list[str], mention: bool) -> tuple[str, 
 
 def _check_meaning(place: str, way: tuple[str, ...], given: dict[str, Any], mention: bool) -> None:
     """What the parser takes for any text: methods, data sets, studies, losses."""
-    from trsvr.cli import compare, options
+    from trsvr.cli import contestants, options
     from trsvr.datasets.registry import ENTRIES
     from trsvr.experiments import specification
 
@@ -174,7 +174,7 @@ def _check_meaning(place: str, way: tuple[str, ...], given: dict[str, Any], ment
 
     try:
         if way == ("compare",):
-            compare.parse_methods(given["methods"])
+            contestants.parse_methods(given["methods"])
             if meant(given["dataset"]) and given["dataset"] not in ENTRIES and not Path(given["dataset"]).exists():
                 raise ValueError(f"no data set and no file {given['dataset']!r}")
         if way[0] == "paper" and way[1] in ("run", "tune", "list"):

@@ -232,12 +232,14 @@ def test_batch_norm_in_training_mode_is_refused_by_name(tensors):
     assert minimize(net.eval(), logistic, (X, y), max_epochs=1).epochs == 1
 
 
-@pytest.mark.filterwarnings("ignore:Using a target size")
 def test_shapes_that_are_stretched_to_each_other_are_named(tensors):
     X, y = tensors
     net = nn.Linear(6, 1).double()
+    for targets in (y, torch.ones_like(y)):  # also where the first and the last sample cannot tell
+        with pytest.raises(ValueError, match=r"\[2\]\).*input size \(torch\.Size\(\[2, 1\]\).*target\[:, None\]"):
+            minimize(net, F.mse_loss, (X, targets))
     with pytest.raises(ValueError, match=r"outputs of shape \(2, 1\) and targets of shape \(2,\) .*target\[:, None\]"):
-        minimize(net, F.mse_loss, (X, y))
+        minimize(net, lambda outputs, target: (outputs - target).square().mean(), (X, y))
     assert minimize(net, F.mse_loss, (X, y[:, None])).success
 
 

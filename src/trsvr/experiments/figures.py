@@ -76,7 +76,9 @@ def finish_axis(axis: Any, xlabel: str) -> None:
 def legend_below(figure: Any, axis: Any) -> None:
     """One legend for all axes, below them."""
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(max(len(labels), 1), 5), frameon=False)
+    columns = min(max(len(labels), 1), 5)
+    # Long enough to show the dashes.
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.6)
 
 
 # ------------------------------------------------------------------------------------------------------- the studies

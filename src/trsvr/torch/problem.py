@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -191,7 +192,16 @@ class ModelProblem(Problem):
             )
         x = self.start()
         ends = np.array([0, self.n_samples - 1])
-        together, again = (self._evaluate(x, ends)[0] for _ in range(2))
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message="Using a target size")  # torch's, and it goes on
+                together, again = (self._evaluate(x, ends)[0] for _ in range(2))
+        except UserWarning as stretched:
+            said = str(stretched).partition(". This will")[0]
+            raise ValueError(
+                f"loss would stretch outputs and targets to each other ({said}): give the targets the shape of the "
+                "outputs, as by target[:, None]"
+            ) from None
         alone = 0.5 * sum(self._evaluate(x, ends[k : k + 1])[0] for k in range(2))
         self.release()
         size = max(abs(together), abs(alone))
