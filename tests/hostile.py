@@ -63,9 +63,13 @@ def model() -> bytes:
         "intercept": True,
         "n_features": 3,
         "n_outputs": 1,
-        "columns": ["a", "b", "c"],
+        "columns": ["a", "k=y", "k=z"],
         "target": "y",
         "zero_based": False,
+        "offset": "log(d)",
+        "raw_columns": ["a", "k"],
+        "levels": {"k": ["x", "y", "z"]},
+        "drop_first": True,
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.npz"

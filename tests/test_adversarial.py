@@ -9,7 +9,7 @@ import scipy.optimize
 import trsvr
 from oracle import Oracle
 from trsvr import Status
-from trsvr.problems import L2, LinearModel, Logistic
+from trsvr.problems import L2, Binomial, Gamma, LinearModel, Logistic, NegativeBinomial, Poisson, Tweedie
 
 RANDOM = np.random.default_rng(3)
 N, D = 120, 5
@@ -155,3 +155,41 @@ def test_one_sample():
         result = trsvr.minimize(problem, solver, max_epochs=300)
         assert result.success, (solver, result.message)
         np.testing.assert_allclose(result.x, row[0] * 10.0 / (25.0 + 0.5), rtol=1e-6)
+
+
+FAMILY_LABELS = {
+    "counts of 1e9": (Poisson(), 1e9 * np.exp(0.1 * X[:, 0])),
+    "one count of 1e9": (Poisson(), np.where(np.arange(N) == 0, 1e9, 1.0)),
+    "nearly only zeros": (Poisson(), np.where(np.arange(N) == 0, 1.0, 0.0)),
+    "amounts from 1e-12 to 1e12": (Gamma(), 10.0 ** RANDOM.uniform(-12, 12, N)),
+    "amounts of 1e-300": (Gamma(), np.full(N, 1e-300)),
+    "amounts, mostly zero": (Tweedie(1.9), np.where(np.arange(N) % 7 == 0, 1e6, 0.0)),
+    "large and overdispersed": (NegativeBinomial(50.0), np.where(np.arange(N) % 3 == 0, 1e9, 0.0)),
+    "hardly overdispersed": (NegativeBinomial(1e-9), RANDOM.poisson(5.0, N).astype(float)),
+    "shares at the edge": (Binomial(), (X[:, 0] > 0).astype(float)),
+}
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1e-3])
+@pytest.mark.parametrize("name", FAMILY_LABELS)
+def test_families_end_truly(name, penalty):
+    """Also from a start whose margins are 1e4, where most of them overflow."""
+    loss, y = FAMILY_LABELS[name]
+    weights = np.where(np.arange(N) % 5 == 1, 0.0, 1.0)
+    problem = LinearModel(X, y, loss, L2(penalty), intercept=True, sample_weight=weights)
+    begin = np.zeros(D + 1)
+    begin[-1] = 0.0 if isinstance(loss, Binomial) else np.log(y[weights > 0].mean())
+    result = trsvr.minimize(problem, x0=begin, max_epochs=300)
+    assert np.isfinite(result.x).all()
+    assert result.status in (Status.CONVERGED, Status.ROUNDING_FLOOR, Status.EPOCH_LIMIT)
+    assert result.value <= problem.value_and_gradient(begin)[0]
+    if penalty:
+        assert result.status is not Status.EPOCH_LIMIT
+        assert np.abs(result.gradient).max() <= 1e-5 * max(1.0, float(np.abs(y).max()))
+    for far in (-1e4, 1e4):
+        begin[-1] = far
+        value = problem.value_and_gradient(begin)[0]
+        assert not np.isnan(value)
+        end = trsvr.minimize(problem, x0=begin, max_epochs=20)
+        assert np.isfinite(end.x).all()
+        assert np.isinf(value) or end.value <= value

@@ -186,3 +186,9 @@ def test_many_residuals(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("converged")
     assert float(lines[2].split()[5]) < 5.0
+
+
+def test_counts_have_honest_errors(tmp_path):
+    lines = run_and_draw("counts", tmp_path)
+    assert lines[0].split()[0] == "coefficient"
+    assert numbers(next(line for line in lines if line.startswith("D²")))[-1] == pytest.approx(0.0956, abs=1e-3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import warnings
 
 import glum
@@ -338,3 +340,39 @@ def test_a_summary_can_be_read():
     assert "(intercept)" in repr(found)
     assert "deviance" in repr(found)
     assert "<table" in found._repr_html_()
+
+
+TALL = """
+import resource, sys, time
+import numpy as np, scipy.sparse
+import trsvr
+from trsvr.inference import summary
+from trsvr.problems import L2, LinearModel, Poisson
+
+n, levels = 1_000_000, [5, 7, 9, 12, 15, 19, 24, 30, 38, 48, 60, 33]
+rng = np.random.default_rng(0)
+ends = np.concatenate([[0], np.cumsum(levels)])
+columns = [begin + rng.integers(0, count, n) for begin, count in zip(ends[:-1], levels)]
+indices = np.ascontiguousarray(np.stack(columns, axis=1).ravel().astype(np.int32))
+indptr = np.arange(0, 12 * n + 1, 12, dtype=np.int32)
+X = scipy.sparse.csr_array((np.ones(12 * n), indices, indptr), shape=(n, ends[-1]))
+kept = np.setdiff1d(np.arange(ends[-1]), ends[:-1])  # without the first level of each
+X = scipy.sparse.csr_array(X[:, kept])
+y = rng.poisson(np.exp(X @ (0.3 * rng.normal(size=kept.size)) - 2.0)).astype(float)
+problem = LinearModel(X, y, Poisson(), L2(0.0), intercept=True)
+result = trsvr.minimize(problem)
+found = summary(problem, result, kind="HC1")
+megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+print(result.status.name, X.shape[1], found.table["standard error"].max(), megabytes)
+"""
+
+
+@pytest.mark.long
+def test_a_million_rows_in_two_gigabytes():
+    """Dense, this table alone would take 2.4 GB; statsmodels wants it dense, and copies it."""
+    done = subprocess.run([sys.executable, "-c", TALL], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    status, columns, largest, megabytes = done.stdout.split()
+    assert (status, int(columns)) == ("CONVERGED", 288)
+    assert 0.0 < float(largest) < 0.1
+    assert int(megabytes) < 2000

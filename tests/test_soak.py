@@ -15,6 +15,12 @@ def test_a_few_random_runs_end_truly():
         soak.check(case)
 
 
+def test_generalised_linear_models_end_truly():
+    """Counts to 1e9, offsets, zero weights, y at the edge of its domain; small, so that nothing is compiled."""
+    for number in range(soak.FAMILY, soak.FAMILY + 60):
+        soak.check(soak.make(number))
+
+
 FOUND = {
     1680: "no penalty, more columns than rows: x so long that its margins are rounded",
     6307: "the same: the square of a quasi-Newton norm was negative",

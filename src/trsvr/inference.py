@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from scipy.special import gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from trsvr import _check, _html
 from trsvr._arrays import Indices, Matrix, Vector
@@ -36,6 +35,7 @@ from trsvr.problems.families import LOG_LINK, Binomial, Gamma, NegativeBinomial,
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Logistic, Squared
 from trsvr.problems.matrix import as_matrix
+from trsvr.problems.passes import GradientSum
 from trsvr.problems.regularizers import coordinate
 from trsvr.problems.residuals import ResidualProblem
 
@@ -46,6 +46,8 @@ __all__ = ["Covariance", "Summary", "covariance", "summary"]
 
 KINDS = ("model", "HC0", "HC1", "cluster")
 _KNOWN_DISPERSION = (Poisson, NegativeBinomial, Binomial)
+# Losses whose ℓ″ does not depend on y: what is expected of it is what it is.
+_CANONICAL = (Poisson, Binomial, Squared)
 INTERCEPT = "(intercept)"
 # Eigenvalues of a matrix of unit diagonal that are rounding, times its size.
 _ROUNDING = 64 * np.finfo(float).eps
@@ -233,6 +235,7 @@ def summary(
     {'x0': 0.1787, '(intercept)': 0.1421}
     """
     import pandas as pd  # only when a table is looked at
+    from scipy.special import ndtr, ndtri
 
     problem = as_problem(problem)
     x = _check.vector("result", result if isinstance(result, np.ndarray | list | tuple) else result.x)
@@ -274,22 +277,37 @@ def summary(
 
 
 class _Rows(NamedTuple):
-    """What is known of each row that counts, in one block: margins, responses, weights (of mean one), offset."""
+    """What is known of each row that counts, in one block: margins, responses, weights (of mean one), offset.
+
+    ``curvatures`` are weighted, and ``total`` is the sum of the losses: both come with the margins from one pass.
+    """
 
     z: Vector
     y: Vector
     w: Any
     offset: Any
+    curvatures: Vector
+    total: float = 0.0
 
 
 def _rows_of(model: LinearModel, x: Vector | None) -> _Rows:
     kernels, chosen = model.kernels, model.chosen_rows
-    z = np.zeros(kernels.labels.size) if x is None else model.decision(x)
+    z, curvatures, total = np.zeros(kernels.labels.size), np.zeros(kernels.labels.size), 0.0
     y = 0.5 * (kernels.labels + 1.0) if isinstance(model.loss, Logistic) else kernels.labels
     w = kernels.weights if kernels.weights.size else np.ones(y.size)
+    if x is not None and model.is_small:
+        z = model.decision(x)
+        values = w * model.loss.value(z, kernels.labels)
+        total = float(np.sum(values if chosen is None else values[chosen]))
+        curvatures = w * model.loss.curvature(z, kernels.labels)
+    elif x is not None:
+        total, _ = model.summed(GradientSum(np.ascontiguousarray(x), z, curvatures), 1.0)
     offset = kernels.offset if kernels.offset.size else np.zeros(y.size)
-    rows = _Rows(z, y, w, offset)
-    return rows if chosen is None else _Rows(*(part[chosen] for part in rows))
+
+    def some(part: Vector) -> Vector:
+        return part if chosen is None else part[chosen]
+
+    return _Rows(some(z), some(y), some(w), some(offset), some(curvatures), total)
 
 
 def _family(loss: Any) -> Any:
@@ -297,45 +315,39 @@ def _family(loss: Any) -> Any:
     return Binomial() if isinstance(loss, Logistic) else loss
 
 
-def _information(loss: Any, z: Vector) -> Vector:
-    """Expected ℓ″ at margins z: (dμ/dz)²/V(μ)."""
-    if isinstance(loss, Squared | Gamma):
-        return np.ones_like(z)
-    if isinstance(loss, Binomial):
-        return np.asarray(loss.curvature(z, 0.0))
-    mean = loss.expectation(z)
-    return np.asarray(mean * (mean / loss.variance(mean)))
-
-
 @np.errstate(all="ignore")
-def row_facts(model: LinearModel, x: Vector) -> Vector:
-    """Sums over rows: losses, Pearson's statistic; and whether the mean of some is at the edge of its range."""
+def row_sums(model: LinearModel, x: Vector, matrices: tuple[str, ...]) -> dict[str, Any]:
+    """Sums over rows: losses, Pearson's statistic, whether the mean of some is at the edge of its range, and matrices.
+
+    Each matrix is Σ of a factor times (x_i, 1)(x_i, 1)ᵀ, the factor by name that of A, B or M.
+    """
     rows, loss = _rows_of(model, x), _family(model.loss)
-    values = float(np.sum(rows.w * loss.value(rows.z, rows.y)))
-    if not is_glm(loss):
-        return np.array([values, np.nan, 0.0])
-    mean = loss.expectation(rows.z)
-    residuals = np.where(rows.y == mean, 0.0, rows.y - mean)
-    pearson = float(np.sum(rows.w * np.where(residuals == 0.0, 0.0, residuals * (residuals / loss.variance(mean)))))
+    z, y, w = rows.z, rows.y, rows.w
+    found: dict[str, Any] = {"losses": rows.total, "pearson": math.nan, "edge": False}
+    if is_glm(loss) and not isinstance(loss, _KNOWN_DISPERSION):
+        mean = loss.expectation(z)
+        residuals = np.where(y == mean, 0.0, y - mean)
+        found["pearson"] = float(
+            np.sum(w * np.where(residuals == 0.0, 0.0, residuals * (residuals / loss.variance(mean))))
+        )
     if isinstance(loss, Binomial):
-        edge = mean * (1.0 - mean) < _EDGE
-    else:
-        edge = isinstance(loss, LOG_LINK) & (rows.y == 0.0) & (mean < _EDGE * np.average(rows.y, weights=rows.w))
-    return np.array([values, pearson, float(np.any(edge))])
-
-
-@np.errstate(all="ignore")
-def gram_of(model: LinearModel, x: Vector, which: str) -> Matrix:
-    """Σ over rows of a factor times (x_i, 1)(x_i, 1)ᵀ; the factor is by name that of A, B or M."""
-    rows, loss = _rows_of(model, x), _family(model.loss)
-    if which == "expected":
-        factors = rows.w * _information(loss, rows.z)
-    elif which == "observed":
-        factors = rows.w * loss.curvature(rows.z, rows.y)
-    else:
-        slopes = loss.slope(rows.z, rows.y)
-        factors = (rows.w if which == "squares" else rows.w * rows.w) * slopes * slopes
-    return _gram(model, np.broadcast_to(factors, rows.z.shape))
+        found["edge"] = bool(np.any(rows.curvatures < _EDGE * w))
+    elif isinstance(loss, LOG_LINK) and not isinstance(loss, Gamma):
+        empty = z[y == 0.0]
+        found["edge"] = bool(empty.size and np.exp(empty.min()) < _EDGE * np.average(y, weights=w))
+    for which in matrices:
+        if which == "observed" or (which == "expected" and isinstance(loss, _CANONICAL)):
+            factors = rows.curvatures
+        elif which == "expected" and isinstance(loss, Gamma):
+            factors = w
+        elif which == "expected":
+            mean = loss.expectation(z)
+            factors = w * mean * (mean / loss.variance(mean))
+        else:
+            slopes = loss.slope(z, y)
+            factors = (w if which == "squares" else w * w) * slopes * slopes
+        found[which] = _gram(model, factors)
+    return found
 
 
 def _gram(model: LinearModel, factors: Vector) -> Matrix:
@@ -368,18 +380,26 @@ def group_sums(model: LinearModel, x: Vector, groups: Indices) -> tuple[Indices,
     return found, matrix.astype(np.float64)
 
 
+def response_sums(model: LinearModel) -> Vector:
+    """Sums of the responses, and of the exponentials of the offset."""
+    rows = _rows_of(model, None)
+    return np.array([np.sum(rows.w * rows.y), np.sum(rows.w * np.exp(rows.offset))])
+
+
 @np.errstate(all="ignore")
 def null_sums(model: LinearModel, constant: float) -> Vector:
     """Sums of losses, slopes and curvatures where every margin is a constant and the offset."""
     rows, loss = _rows_of(model, None), _family(model.loss)
     z = constant + rows.offset
-    parts = (loss.value(z, rows.y), loss.slope(z, rows.y), loss.curvature(z, rows.y), rows.y)
+    parts = (loss.value(z, rows.y), loss.slope(z, rows.y), loss.curvature(z, rows.y))
     return np.array([np.sum(rows.w * part) for part in parts])
 
 
 @np.errstate(all="ignore")
 def likelihoods(model: LinearModel, x: Vector, dispersion: float, scale: float, precision: bool) -> float:
     """Log-likelihood of the rows, whose weights are those of the kernels times ``scale``."""
+    from scipy.special import gammaln, xlog1py, xlogy  # take long, and few need them
+
     rows, loss = _rows_of(model, x), _family(model.loss)
     z, y, w = rows.z, rows.y, scale * rows.w
     mean = loss.expectation(z)
@@ -404,43 +424,56 @@ def likelihoods(model: LinearModel, x: Vector, dispersion: float, scale: float, 
 # ------------------------------------------------------------------------------------------------------------ a fit
 
 
+class SeparationError(ValueError):
+    """The best coefficients are infinite."""
+
+
+def separation(problem: Any, x: Vector) -> str | None:
+    """What is to be said where the rows are separated, and x has only come so far on an endless way; else None.
+
+    One pass over the rows, and a covariance only if some of them are at the edge of their range.
+    """
+    fit = _Fit(problem, x, "frequency")
+    if any(part["edge"] for part in problem.on_rows(row_sums, x, ())):
+        try:
+            fit.covariance("model", None, None)
+        except SeparationError as error:
+            return str(error)
+        except ValueError:
+            return None  # dependent columns: another matter
+    return None
+
+
 class _Fit:
     """A linear model at a point, and the sums that its statistics are made of."""
+
+    deviance = math.nan
 
     def __init__(self, problem: Problem, x: Vector, weights: str) -> None:
         if problem.n_outputs > 1:
             raise ValueError(
                 f"problem must have one output, got {problem.n_outputs}: a model for each class has errors"
             )
-        self._problem, self._x = problem, x
         if x.size != problem.n_parameters:
             raise ValueError(f"result must have {problem.n_parameters} numbers, got {x.size}")
+        self._problem, self._x = problem, x
         self.precision = _check.one_of("weights", weights, ("frequency", "precision")) == "precision"
-        facts = self._parts(row_facts, x)
+        if "total_weight" not in dir(problem):
+            problem.on_rows(_nothing)  # it is no linear model, and says so
         model: Any = problem
         self.loss, self.total = model.loss, float(model.total_weight)
         #: the user's weights over those of the kernels
         self.scale = self.total / problem.n_samples
         #: observations
         self.n = float(problem.n_samples) if self.precision else self.total
-        sums = np.sum(facts, axis=0)
-        if not np.isfinite(sums[0]):
-            raise ValueError("result must be a point where the losses are finite")
-        self._losses, self._pearson = self.scale * sums[0], self.scale * sums[1]
-        self._at_edge = bool(sums[2])
-        self.deviance = 2.0 * self._losses if is_glm(self.loss) else math.nan
         names = model.feature_names or tuple(f"x{j}" for j in range(model.n_features))
         self.names = (*names, INTERCEPT) if model.intercept else names
         d = model.n_features
-        slopes = [coordinate(model.regularizer, j).curvature(x[j], d) for j in range(d)]
-        self._penalty = self.total * np.array([*slopes, *([0.0] if model.intercept else [])])
+        curvatures = [coordinate(model.regularizer, j).curvature(x[j], d) for j in range(d)]
+        self._penalty = self.total * np.array([*curvatures, *([0.0] if model.intercept else [])])
 
     def _parts(self, function: Any, *arguments: Any, per_row: Any = None) -> list[Any]:
         return self._problem.on_rows(function, *arguments, per_row=per_row)
-
-    def _matrix(self, which: str) -> Matrix:
-        factor = self.scale**2 if which == "squares of sums" else self.scale
-        return factor * np.sum(self._parts(gram_of, self._x, which), axis=0)
 
     def covariance(self, kind: str, groups: Any, known_variance: float | None) -> Covariance:
         """As `covariance` says."""
@@ -452,42 +485,58 @@ class _Fit:
                 f"kind must be 'HC0', 'HC1' or 'cluster' with the loss {type(self.loss).__name__}, which is no "
                 "likelihood, got 'model'"
             )
-        information = self._matrix("expected" if is_glm(self.loss) else "observed")
-        penalised = information + np.diag(self._penalty)
-        inverse = self._inverse(penalised)
-        count = float(np.trace(inverse @ information))
+        # One reading of the rows for all sums. Where ℓ″ does not depend on y, B is A.
+        matrices = ["expected" if is_glm(self.loss) else "observed"]
+        if kind != "model" and not isinstance(_family(self.loss), _CANONICAL) and is_glm(self.loss):
+            matrices.append("observed")
+        if kind in ("HC0", "HC1"):
+            matrices.append("squares of sums" if self.precision else "squares")
+        parts = self._parts(row_sums, self._x, tuple(matrices))
+        sums = {name: self.scale * sum(part[name] for part in parts) for name in ("losses", "pearson", *matrices)}
+        if not np.isfinite(sums["losses"]):
+            raise ValueError("result must be a point where the losses are finite")
+        if is_glm(self.loss):
+            self.deviance = 2.0 * float(sums["losses"])
+        information = sums[matrices[0]]
+        inverse = self._inverse(information + np.diag(self._penalty))
+        count = float(np.sum(inverse * information))
         freedom = self.n - count
         if known_variance is not None:
             variance = _check.positive("known_variance", known_variance)
         elif isinstance(_family(self.loss), _KNOWN_DISPERSION) or not is_glm(self.loss):
             variance = 1.0
         else:
-            variance = self._pearson / freedom if freedom > 0.0 else math.inf
+            variance = float(sums["pearson"]) / freedom if freedom > 0.0 else math.inf
         if kind == "model":
             matrix = variance * (inverse @ information @ inverse if self._penalty.any() else inverse)
         else:
-            matrix = self._sandwich(kind, groups, inverse, count)
-        self._refuse_separation(np.sqrt(np.diagonal(matrix)))
+            if "observed" in matrices[1:]:
+                inverse = self._inverse(sums["observed"] + np.diag(self._penalty))
+            # M of weights as precisions has the square of the scale.
+            meat = sums.get("squares", self.scale * sums.get("squares of sums", 0.0))
+            matrix = self._sandwich(kind, groups, inverse, meat, count)
+        if any(part["edge"] for part in parts):
+            self._refuse_separation(np.sqrt(np.diagonal(matrix)))
         return Covariance(matrix, variance, freedom, self._x.size)
 
-    def _sandwich(self, kind: str, groups: Any, inverse: Matrix, count: float) -> Matrix:
-        if is_glm(self.loss) and not isinstance(_family(self.loss), Poisson | Binomial | Squared):
-            inverse = self._inverse(self._matrix("observed") + np.diag(self._penalty))
+    def _sandwich(self, kind: str, groups: Any, inverse: Matrix, meat: Any, count: float) -> Matrix:
         if kind != "cluster":
             correction = 1.0 if kind == "HC0" else self.n / (self.n - count)
-            return correction * (inverse @ self._matrix("squares of sums" if self.precision else "squares") @ inverse)
+            return np.asarray(correction * (inverse @ meat @ inverse))
         codes, number = _codes(groups)
         together = np.zeros((number, self._x.size))
         for found, sums in self._parts(group_sums, self._x, per_row=codes):
             together[found] += self.scale * sums
         correction = number / (number - 1.0) * (self.n - 1.0) / (self.n - count)
-        return correction * (inverse @ (together.T @ together) @ inverse)
+        return np.asarray(correction * (inverse @ (together.T @ together) @ inverse))
 
     def _inverse(self, matrix: Matrix) -> Matrix:
         """Of a positive definite matrix; refused, by name, where columns depend on each other.
 
         With an intercept the columns are centred meanwhile: those far from zero are nearly parallel to it.
         """
+        from scipy.linalg import lapack  # takes long, and few need it
+
         if not np.isfinite(matrix).all():
             raise ValueError("result must be a point where the curvature is finite")
         d, whole = len(matrix), np.diagonal(matrix)
@@ -504,29 +553,32 @@ class _Fit:
                 "out, or penalise it"
             )
         sizes = np.sqrt(squares)
-        values, vectors = np.linalg.eigh(centred / np.outer(sizes, sizes))
-        if values[0] <= _ROUNDING * d * values[-1]:
-            direction = frame.outside(vectors[:, 0] / sizes) * np.sqrt(whole)
-            involved = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
-            named = ", ".join(repr(self.names[j]) for j in involved[:10])
-            more = f" and {involved.size - 10} more" if involved.size > 10 else ""
-            raise ValueError(
-                f"the columns {named}{more} depend on each other linearly: without a penalty their coefficients have "
-                "no standard errors. Leave one of them out (a level of a one-hot encoding, say), or penalise them"
-            )
-        root = np.array([frame.outside(column) for column in (vectors / np.sqrt(values) / sizes[:, None]).T]).T
-        return np.asarray(root @ root.T)
+        scaled = centred / np.outer(sizes, sizes)
+        factor, failed = lapack.dpotrf(scaled)
+        sure = 0.0 if failed else lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max())[0]
+        if sure > _ROUNDING * d:
+            half = lapack.dpotri(factor)[0]
+            inverse = (np.triu(half) + np.triu(half, 1).T) / np.outer(sizes, sizes)
+            inverse[-1] -= frame.means @ inverse[:-1]
+            inverse[:, -1] -= inverse[:, :-1] @ frame.means
+            return np.asarray(inverse)
+        direction = frame.outside(np.linalg.eigh(scaled)[1][:, 0] / sizes) * np.sqrt(whole)
+        involved = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+        named = ", ".join(repr(self.names[j]) for j in involved[:10])
+        more = f" and {involved.size - 10} more" if involved.size > 10 else ""
+        raise ValueError(
+            f"the columns {named}{more} depend on each other linearly: without a penalty their coefficients have no "
+            "standard errors. Leave one of them out (a level of a one-hot encoding, say), or penalise them"
+        )
 
     def _refuse_separation(self, errors: Vector) -> None:
         """A coefficient that grows for ever has an error that does, too, and leaves rows at the edge of their range."""
-        if not self._at_edge or self._penalty[: errors.size - int(self.names[-1] == INTERCEPT)].all():
-            return
         lows, highs = zip(*self._parts(column_ranges), strict=True)
         ranges = np.max(highs, axis=0) - np.min(lows, axis=0)
         endless = np.flatnonzero((errors[: ranges.size] * ranges > _ENDLESS) & (self._penalty[: ranges.size] == 0.0))
         if endless.size:
             named = ", ".join(repr(self.names[j]) for j in endless[:10])
-            raise ValueError(
+            raise SeparationError(
                 f"the data are separated: without a penalty {named} can predict some rows ever better, and the best "
                 "coefficients are infinite. Penalise them (regularizer=L2(…)), or leave the columns out"
             )
@@ -545,15 +597,16 @@ class _Fit:
         """Where every margin is a constant and the offset: Newton's method for the constant."""
         if not is_glm(self.loss):
             return math.nan
-        mean = float(np.sum(self._parts(null_sums, 0.0), axis=0)[3]) / self._problem.n_samples
+        responses, exposures = np.sum(self._parts(response_sums), axis=0)
+        mean = float(responses) / self._problem.n_samples
         if isinstance(self.loss, LOG_LINK):
-            constant = math.log(max(mean, np.finfo(float).tiny))
+            constant = math.log(max(float(responses), np.finfo(float).tiny) / float(exposures))
         elif isinstance(self.loss, Squared):
             constant = mean
         else:
             mean = min(max(mean, 1e-16), 1.0 - 1e-16)
             constant = math.log(mean) - math.log1p(-mean)
-        value, slope, curvature, _ = np.sum(self._parts(null_sums, constant), axis=0)
+        value, slope, curvature = np.sum(self._parts(null_sums, constant), axis=0)
         for _ in range(100):
             step = -slope / curvature if curvature > 0.0 else 0.0
             if not abs(step) > 1e-12 * max(abs(constant), 1.0):
@@ -564,8 +617,12 @@ class _Fit:
                 step *= 0.5
                 there = np.sum(self._parts(null_sums, constant + step), axis=0)
             constant += step
-            value, slope, curvature, _ = there
+            value, slope, curvature = there
         return 2.0 * self.scale * float(value)
+
+
+def _nothing(model: LinearModel) -> None:
+    """Look at nothing."""
 
 
 def column_ranges(model: LinearModel) -> tuple[Vector, Vector]:

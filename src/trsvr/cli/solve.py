@@ -30,6 +30,8 @@ from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
 from trsvr.engine.checkpoint import newest_intact
 from trsvr.engine.keeper import Every, NotedPath
+from trsvr.inference import separation
+from trsvr.problems.families import is_glm
 from trsvr.solvers import BY_NAME
 from trsvr.theory import Gap, estimate_gap
 
@@ -258,6 +260,11 @@ def _carry_out(
             "held_out": data.held_out_scores(model),
             "held_out_rows": data.held_out_rows,
         }
+    if task.l2 == task.gamma == 0.0 and cluster is None and task.device == "cpu" and problem.n_outputs == 1:
+        problem.feature_names = data.columns
+        said = separation(problem, result.x) if is_glm(problem.loss) and not lost else None
+        if said is not None:
+            print(f"trsvr: {said}", file=sys.stderr)
     if out is not None:
         report["files"] = [str(path) for path in answer.write(out, report, result, model)]
     if json:

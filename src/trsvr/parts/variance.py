@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trsvr._arrays import Vector
 
 
 def noise_and_signal(norm: Any, first: Vector, second: Vector, estimate: Vector) -> tuple[float, float]:
     """‖½(first − second)‖² and ‖estimate‖², both in P⁻¹."""
-    return norm.dual(0.5 * (first - second)), norm.dual(estimate)
+    with np.errstate(all="ignore"):  # where a loss overflows: it is too noisy then
+        return norm.dual(0.5 * (first - second)), norm.dual(estimate)
 
 
 def too_noisy(noise: float, signal: float, limit: float) -> bool:

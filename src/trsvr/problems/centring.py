@@ -56,6 +56,7 @@ class Centring(Frame):
         """The gradient for x of one for z."""
         return self._carried(gradient, 1.0)
 
+    @np.errstate(all="ignore")  # where a loss overflows, the gradient is not finite, and the step is refused
     def _carried(self, gradient: Vector, sign: float) -> Vector:
         G = gradient.reshape(-1, self.outputs).copy()
         G[:-1] += sign * self.means[:, None] * G[-1]

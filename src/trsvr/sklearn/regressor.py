@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from sklearn.base import RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 
 from trsvr import _check
 from trsvr.engine import Result
-from trsvr.inference import Summary, summary
+from trsvr.inference import Summary, separation, summary
 from trsvr.problems import L2, Gamma, LinearModel, NegativeBinomial, Poisson, PseudoHuber, Squared, Tweedie
 from trsvr.problems.families import check_family, mean_of, outside_domain
 from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
@@ -25,6 +27,8 @@ LOSSES = (*STRAIGHT, *LOG_LINK)
 
 # Columns whose mean is so many standard deviations from zero are centred: beyond, sums over them lose their digits.
 _FAR, _LOOKED_AT = 1e3, 1000
+# Columns up to which a fit without a penalty is looked at for coefficients that are infinite.
+_WIDE = 1000
 
 
 def _far_means(X: Any) -> Array | None:
@@ -130,6 +134,16 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         result = self._minimize(problem, begin, means, prepared.value, prepared.scale, callback=watcher)
         self._warn_unless_converged(result, float(self.tol) * prepared.scale)
         return result
+
+    def _warn_if_separated(self, prepared: Prepared, alpha: float, x: Array) -> None:
+        """Without a penalty the best coefficients may be infinite: where a level has no counts at all."""
+        problem = prepared.problem
+        if alpha > 0.0 or self.loss not in LOG_LINK or not isinstance(problem, LinearModel):
+            return
+        problem.feature_names = tuple(getattr(self, "feature_names_in_", ())) or None
+        said = separation(problem, x) if problem.n_parameters <= _WIDE else None
+        if said is not None:
+            warnings.warn(f"{type(self).__name__}: {said}", ConvergenceWarning, stacklevel=3)
 
     def _attributes(self, prepared: Prepared, x: Array, dtype: Any) -> dict[str, Any]:
         coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
@@ -367,6 +381,7 @@ class TRSVRRegressor(RegressorBase):
         metadata = {name: value for name, value in given.items() if value is not None} or None
         task = FitTask(self, int(self.max_iter), X=X, y=y, metadata=metadata)
         result = self._solve(prepared, alpha, start, self._means(self.n_jobs), task.watcher(attributes))
+        self._warn_if_separated(prepared, alpha, result.x)
         for name, value in attributes(result.x).items():
             setattr(self, name, value)
         self._remember([result])
