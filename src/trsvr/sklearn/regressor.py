@@ -7,7 +7,6 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 
@@ -25,25 +24,12 @@ from trsvr.sklearn.weights import checked_weights
 STRAIGHT, LOG_LINK = ("squared_error", "pseudo_huber"), ("poisson", "gamma", "tweedie", "negative_binomial")
 LOSSES = (*STRAIGHT, *LOG_LINK)
 
-# Columns whose mean is so many standard deviations from zero are centred: beyond, sums over them lose their digits.
-_FAR, _LOOKED_AT = 1e3, 1000
 # Columns up to which a fit without a penalty is looked at for coefficients that are infinite.
 _WIDE = 1000
 
 
-def _far_means(X: Any) -> Array | None:
-    """Means of the columns where some of them lie far from zero, as timestamps do; None elsewhere, and for CSR."""
-    if scipy.sparse.issparse(X):
-        return None
-    some = X[:: max(1, len(X) // _LOOKED_AT)]
-    with np.errstate(all="ignore"):
-        far = np.abs(some.mean(axis=0, dtype=np.float64)) > _FAR * some.std(axis=0, dtype=np.float64)
-        varies = some.min(axis=0) < some.max(axis=0)
-        return X.mean(axis=0, dtype=np.float64) if (far & varies).any() else None
-
-
 class Prepared(NamedTuple):
-    """A problem without its penalty, in coordinates that do not know where y's and X's own zeros are.
+    """A problem without its penalty, in coordinates that do not know where y's own zero is.
 
     ``middle`` is the intercept where all coefficients are zero. Where the mean is the margin it is taken off y; else
     ``start`` is that point. ``value`` and ``scale`` are f there, and the largest entry of its gradient.
@@ -51,7 +37,6 @@ class Prepared(NamedTuple):
 
     problem: LinearModel
     middle: float
-    centres: Array | None
     total: float
     start: Array
     value: float
@@ -97,11 +82,10 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         return X, y, weights, None if offset is None else _check.vector("offset", offset, X.shape[0])
 
     def _prepare(self, X: Any, y: Array, weights: Array | None, offset: Array | None) -> Prepared:
-        centres = _far_means(X) if self.fit_intercept else None
         middle = self._middle(y, weights, offset) if self.fit_intercept else 0.0
         straight = self.loss in STRAIGHT
         problem = self._problem(
-            X if centres is None else X - centres,
+            X,
             y - middle if straight else y,
             self._loss(),
             L2(0.0),
@@ -115,7 +99,7 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         value, gradient = problem.value_and_gradient(start)
         total = float(X.shape[0] if weights is None else weights.sum())
         scale = float(np.abs(gradient).max(initial=0.0))
-        return Prepared(problem, middle if straight else 0.0, centres, total, start, value, scale)
+        return Prepared(problem, middle if straight else 0.0, total, start, value, scale)
 
     def _middle(self, y: Array, weights: Array | None, offset: Array | None) -> float:
         """The intercept where all coefficients are zero: exactly, or nearly where there is an offset."""
@@ -147,16 +131,14 @@ class RegressorBase(RegressorMixin, LinearEstimator):
 
     def _attributes(self, prepared: Prepared, x: Array, dtype: Any) -> dict[str, Any]:
         coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
-        shift = 0.0 if prepared.centres is None else float(coef[0] @ prepared.centres)
         return {
             "coef_": coef[0].astype(dtype),
-            "intercept_": np.dtype(dtype).type(intercept[0] + prepared.middle - shift),
+            "intercept_": np.dtype(dtype).type(intercept[0] + prepared.middle),
         }
 
     def _point(self, prepared: Prepared, coef: Array, intercept: float) -> Array:
         """Weights of the prepared problem from coefficients in the units of X."""
-        shift = 0.0 if prepared.centres is None else float(coef @ prepared.centres)
-        return pack(coef[None, :], np.array([intercept - prepared.middle + shift]), self.fit_intercept)
+        return pack(coef[None, :], np.array([intercept - prepared.middle]), self.fit_intercept)
 
     # ---------------------------------------------------------------------------------------------- prediction
 
@@ -292,9 +274,6 @@ class TRSVRRegressor(RegressorBase):
     -----
     Counts of units that were watched for different times, or policies of different exposure, are a Poisson model with
     ``offset=np.log(exposure)`` and the counts as y; that is the fit of the rates with the exposure as sample weights.
-
-    Dense columns whose mean is more than 1000 standard deviations from zero are centred, on a copy, where there is an
-    intercept; the solution is the same.
 
     There is no ``partial_fit``, for the reason that `TRSVRClassifier` gives, and y is one column: several targets are
     several fits (``sklearn.multioutput.MultiOutputRegressor``).
