@@ -216,6 +216,31 @@ def check_streamed(device, memory, n=30_000, p=12):
     assert np.array_equal(b.x, trsvr.minimize(parts).x), "same seed, other bits"
 
 
+def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12):
+    """Several outputs: answers beside the plain sums, a whole solve beside the host's, the same bits twice."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(classes, size=n)
+    X = (0.4 * rng.normal(size=(classes, p))[y] + rng.normal(size=(n, p))).astype(dtype)
+    options = {"intercept": intercept, "sample_weight": rng.uniform(0.5, 2.0, size=n) if weighted else None}
+    there = LinearModel(X, y, problems.Softmax(), problems.L2(1e-4), device=device, **options)
+    here = LinearModel(X, y, problems.Softmax(), problems.L2(1e-4), device="cpu", **options)
+    view, sums = there.curvature_view(), here.sums
+    x, v = 0.1 * rng.normal(size=(2, there.n_parameters))
+    value, gradient = view.evaluate(x)
+    wanted = here.value_and_gradient(x)
+    near(value, wanted[0], 1e-13, "value")
+    near(gradient, wanted[1], 1e-11, "gradient")
+    at, along = torch.from_numpy(x), torch.from_numpy(v)
+    digits = 1e-11 if dtype == np.float64 else 5e-3  # products of float32 rows are made in TF32
+    near(view.product(v), sums.product(at, along).numpy() / n, digits, "product")
+    near(view.diagonal(), sums.diagonal(at).numpy() / n, digits, "diagonal")
+    near(view.shared(), sums.matrices(at).mean(0).numpy() / n, digits, "shared matrix")
+    first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
+    assert first.success, first.message
+    assert (first.x == second.x).all(), "two runs differ"
+    near(first.value, host.value, 1e-11, "minimum")
+
+
 def check_memory(device, solves=1000):
     """No growth over a thousand solves."""
     X, y, _ = toy(problems.Logistic(), 2000, 8, np.float32, False)
@@ -270,6 +295,9 @@ def all_checks(device="cuda", small=False):
         yield name, lambda loss=loss, sparse=sparse, p=p: check_solve(loss, np.float32, sparse, True, device, 40_000, p)
     for memory in (0, 400_000, 10**9):
         yield f"streamed, {memory} bytes stay", lambda memory=memory: check_streamed(device, memory)
+    for dtype, intercept, weighted in ((np.float32, True, False), (np.float32, False, True), (np.float64, True, True)):
+        name = f"several outputs, {dtype.__name__}, intercept {intercept}, weights {weighted}"
+        yield name, lambda d=dtype, i=intercept, w=weighted: check_outputs(d, i, w, device)
     yield "memory over a thousand solves", lambda: check_memory(device)
 
 

@@ -50,6 +50,24 @@ def _multiply(matrix, v, out):
     out[:] = matrix @ v
 
 
+def _take_means(v, outputs, free, means):
+    table = v.reshape(-1, outputs)
+    means[:] = table.mean(axis=1)
+    free.reshape(-1, outputs)[:] = table - means[:, None]
+
+
+def _give_means(means, outputs, v):
+    table = v.reshape(-1, outputs)
+    table += (means - table.mean(axis=1))[:, None]
+
+
+def _solve_apart(diagonal, inverse, outputs, v, out):
+    means = np.empty(inverse.size)
+    _take_means(v, outputs, out, means)
+    out /= diagonal
+    _give_means(means * inverse, outputs, out)
+
+
 _SWEEPS = {
     "_dot": lambda a, b: float(a @ b),
     "_add_scaled": _add_scaled,
@@ -59,6 +77,9 @@ _SWEEPS = {
     "_factor": _factor,
     "_substitute": _substitute,
     "_multiply": _multiply,
+    "_take_means": _take_means,
+    "_give_means": _give_means,
+    "_solve_apart": _solve_apart,
 }
 
 

@@ -12,7 +12,9 @@ from typing import Any
 # Up to so many columns LAPACK factors and solves on one thread anyway.
 LONE_COLUMNS = 96
 
-_lock = threading.RLock()
+_lock = threading.Lock()
+_inside = 0
+_limit: Any = None
 
 
 @functools.cache
@@ -27,17 +29,28 @@ def _controller() -> Any:
 def one_blas_thread() -> Iterator[None]:
     """Let BLAS use one thread inside the block, and then as many as before.
 
-    The setting is the process's: one caller at a time, so that each puts back what it has found.
+    The setting is the process's: the first caller changes it, and the last to leave puts back what was found.
     """
-    with _lock, _controller().limit(limits=1):
+    global _inside, _limit
+    with _lock:
+        if _inside == 0:
+            _limit = _controller().limit(limits=1)
+        _inside += 1
+    try:
         yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _limit.restore_original_limits()
+                _limit = None
 
 
 def _forget() -> None:
-    global _lock
-    _lock = threading.RLock()
+    global _lock, _inside
+    _lock, _inside = threading.Lock(), 0
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child has none of its parent's threads, and so nobody who would open the lock.
+    # A forked child has none of its parent's threads, and so nobody who would leave.
     os.register_at_fork(after_in_child=_forget)

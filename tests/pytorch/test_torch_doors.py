@@ -116,3 +116,25 @@ def test_the_command_refuses_a_device(file, capsys, device, words):
     assert shown.out == ""
     assert len(shown.err.splitlines()) == 1
     assert words in shown.err
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_tensors_are_fitted_and_predicted_where_they_lie(built, classes):
+    rng = np.random.default_rng(0)
+    y = rng.integers(classes, size=200)
+    X = (rng.normal(size=(classes, 6))[y] + rng.normal(size=(200, 6))).astype(np.float32)
+    weights = rng.uniform(size=200)
+    there = TRSVRClassifier(device="cuda").fit(torch.from_numpy(X), torch.from_numpy(y), torch.from_numpy(weights))
+    here = TRSVRClassifier().fit(X, y, weights)
+    assert built == ["cuda"]
+    assert there.coef_.dtype == np.float32
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(there.predict(torch.from_numpy(X)), here.predict(X))
+    np.testing.assert_allclose(there.predict_proba(torch.from_numpy(X)), here.predict_proba(X), atol=1e-4)
+    assert there.score(torch.from_numpy(X), y) == here.score(X, y)
+    with pytest.raises(ValueError, match=r"X must have 6 columns, got shape \(3, 5\)"):
+        there.predict(torch.zeros(3, 5))
+    with pytest.raises(ValueError, match="X must be a matrix with a row for each of the 200 labels"):
+        there.fit(torch.zeros(3, 5), y)
+    host = TRSVRClassifier().fit(torch.from_numpy(X), torch.from_numpy(y), weights)  # a tensor of the host is an array
+    np.testing.assert_array_equal(host.coef_, here.coef_)

@@ -71,6 +71,9 @@ def test_which_norm_pays():
     assert kind_of_norm("auto", tall._replace(matrix_row=math.inf), 100_000, 50, RULES) == "diagonal"
     assert kind_of_norm("auto", Prices(), 1000, 10, RULES) == "identity"
     assert kind_of_norm("identity", tall, 100_000, 50, RULES) == "identity"
+    embeddings = Prices.of_rows(5000, 100, 10, 5000 * 100)._replace(shared=1.0)
+    assert kind_of_norm("auto", embeddings, 5000, 100, RULES) == "diagonal"  # ten matrices are no model of H
+    assert kind_of_norm("auto", embeddings._replace(shared=math.inf), 5000, 100, RULES) == "dense"
     assert Prices().bear_directions(10**6)
     assert tall.bear_directions(20)
     assert not tall._replace(direction=math.inf).bear_directions(20)
@@ -220,7 +223,7 @@ def test_a_step_of_rounding_is_told_from_one_that_gains():
 
 
 def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), **changes):  # noqa: B008  # a constant
-    known = {"predicted_gradient": np.array([0.1, 0.01]), "norm": IdentityNorm(), **changes}
+    known = {"predicted_gradient": np.array([0.1, 0.01]), "norm": IdentityNorm(), "value": 1.5, **changes}
     state = State(np.zeros(2), None, value=1.0, gradient=np.array(gradient), goal=goal)
     return next_tolerance(state, outcome(**known), 0.5 * float(np.dot(gradient, gradient)), left, RULES)
 
@@ -230,6 +233,12 @@ def test_the_next_tolerance_follows_how_wrong_the_model_was():
     assert tolerance() == pytest.approx(0.01 * math.sqrt(0.1))
     assert tolerance(predicted_gradient=np.array([0.1, 0.001])) == pytest.approx(0.001 * math.sqrt(0.1))
     assert tolerance(predicted_gradient=np.array([1.0, 0.0])) == RULES.cg_loosest
+
+
+def test_the_next_tolerance_is_no_smaller_than_the_last_gain_was_mistaken():
+    assert tolerance(value=1.42) == pytest.approx(0.16)  # it was 0.42, and 0.5 was predicted
+    assert tolerance(value=1.25) == RULES.cg_loosest
+    assert tolerance(value=1.46) == pytest.approx(0.01 * math.sqrt(0.1))  # near enough
 
 
 def test_the_next_tolerance_is_the_usual_one_where_nothing_was_predicted():

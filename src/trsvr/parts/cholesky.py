@@ -47,6 +47,22 @@ def solve(factor: Matrix, v: Vector) -> Vector:
     return solution
 
 
+def solve_many(factor: Matrix, table: Matrix) -> Matrix:
+    """(L Lᵀ)⁻¹ V of a d × K matrix V."""
+    from scipy.linalg import lapack
+
+    with one_blas_thread():
+        return np.ascontiguousarray(lapack.dpotrs(factor.T, table, lower=False)[0])
+
+
+def solve_half(factor: Matrix, table: Matrix) -> Matrix:
+    """L⁻¹ V."""
+    from scipy.linalg import lapack
+
+    with one_blas_thread():
+        return np.ascontiguousarray(lapack.dtrtrs(factor.T, table, lower=False, trans=1)[0])
+
+
 def inverse_root(factor: Matrix) -> Matrix:
     """L⁻¹ of a matrix of few columns."""
     from scipy.linalg import lapack

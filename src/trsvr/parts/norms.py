@@ -18,6 +18,8 @@ from trsvr.parts import cholesky
 # What P has on its diagonal at least beyond the losses' curvature, relative to that: below it is their rounding. Each
 # entry is measured by itself, so that units of columns do not matter.
 _FLOOR = 1e-15
+# The same of correlations, which may come from products in float32.
+_CORRELATION_FLOOR = 1e-6
 # Less is none: what a gradient is divided by must not make its square overflow.
 _NO_CURVATURE = 1e-100
 
@@ -133,6 +135,36 @@ class BlockNorm:
         return dot(v, self.solve(v))
 
 
+class SharedNorm:
+    """P = D^½ (R ⊗ 1) D^½ for K outputs: D the Hessian's diagonal, R correlations of the columns, which all share."""
+
+    def __init__(self, diagonal: Vector, factor: Matrix) -> None:
+        self.root, self.factor = np.sqrt(diagonal), factor
+
+    def solve(self, v: Vector) -> Vector:
+        """P⁻¹v."""
+        table = (v / self.root).reshape(len(self.factor), -1)
+        return cholesky.solve_many(self.factor, table).ravel() / self.root
+
+    def dual(self, v: Vector) -> float:
+        """‖v‖²_{P⁻¹}."""
+        half = cholesky.solve_half(self.factor, (v / self.root).reshape(len(self.factor), -1)).ravel()
+        return dot(half, half)
+
+
+def correlation_factor(matrix: Matrix, penalty: Vector) -> Matrix:
+    """The lower Cholesky factor of the correlations of M + diag(penalty)."""
+    stiff = np.maximum(np.diagonal(matrix) + penalty, _NO_CURVATURE)
+    correlations = matrix / np.sqrt(stiff) / np.sqrt(stiff)[:, None]
+    on_diagonal, more = correlations.reshape(-1)[:: len(matrix) + 1], _CORRELATION_FLOOR
+    while True:
+        on_diagonal[:] = 1.0 + more
+        factor = cholesky.cholesky(correlations)
+        if factor is not None:
+            return factor
+        more *= 10.0
+
+
 @kernel()
 def _take_means(v: Vector, outputs: int, free: Vector, means: Vector) -> None:
     """The mean over the outputs, and v without it."""
@@ -185,22 +217,24 @@ class ShiftNorm:
     nothing, and none is made.
     """
 
-    def __init__(self, norm: BlockNorm | DiagonalNorm | QuasiNewtonNorm, penalty: Vector, outputs: int) -> None:
-        self._norm, self._outputs = norm, outputs
+    def __init__(
+        self, norm: BlockNorm | SharedNorm | DiagonalNorm | QuasiNewtonNorm, penalty: Vector, outputs: int
+    ) -> None:
+        self.norm, self._outputs = norm, outputs
         if isinstance(norm, DiagonalNorm):
             self.diagonal = norm.diagonal
         shared = np.abs(penalty).reshape(-1, outputs).mean(axis=1)
-        self._inverse = np.divide(1.0, shared, out=np.zeros_like(shared), where=shared > np.finfo(float).tiny)
+        self.inverse = np.divide(1.0, shared, out=np.zeros_like(shared), where=shared > np.finfo(float).tiny)
 
     def solve(self, v: Vector) -> Vector:
         """P⁻¹v."""
-        if isinstance(self._norm, DiagonalNorm) and v.size > SHORT:
+        if isinstance(self.norm, DiagonalNorm) and v.size > SHORT:
             solution = np.empty_like(v)
-            _solve_apart(self.diagonal, self._inverse, self._outputs, v, solution)
+            _solve_apart(self.diagonal, self.inverse, self._outputs, v, solution)
             return solution
         free, means = self._apart(v)
-        solution = self._norm.solve(free)
-        means *= self._inverse
+        solution = self.norm.solve(free)
+        means *= self.inverse
         if v.size <= SHORT:
             table = solution.reshape(-1, self._outputs)
             table += (means - table.mean(axis=1))[:, None]
@@ -215,14 +249,14 @@ class ShiftNorm:
             table = v.reshape(-1, self._outputs)
             means = table.mean(axis=1)
             return (table - means[:, None]).ravel(), means
-        free, means = np.empty_like(v), np.empty_like(self._inverse)
+        free, means = np.empty_like(v), np.empty_like(self.inverse)
         _take_means(v, self._outputs, free, means)
         return free, means
 
     def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}, as a sum of squares: rounding would make it negative where v is hardly more than a shift."""
         free, means = self._apart(v)
-        return self._norm.dual(free) + self._outputs * dot(means, self._inverse * means)
+        return self.norm.dual(free) + self._outputs * dot(means, self.inverse * means)
 
 
 class DenseNorm:

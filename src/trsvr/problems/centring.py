@@ -221,6 +221,10 @@ class CentredView(CurvatureView):
         matrices, taken = self.view.blocks(rows, draws)
         return self.frame.matrix_inside(matrices), taken
 
+    def shared(self) -> Matrix:
+        """The mean of these blocks."""
+        return self.frame.matrix_inside(self.view.shared())
+
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
     ) -> tuple[Vector, Vector, int] | None:

@@ -18,6 +18,7 @@ from trsvr.problems import fingerprint
 from trsvr.problems.base import LinearProblem, Problem
 from trsvr.problems.centring import CentredProblem, Centring, SmallCentredProblem
 from trsvr.problems.curvature import MarginView
+from trsvr.problems.dense_outputs import DenseOutputView
 from trsvr.problems.families import FAMILIES, Binomial, check_family, outside_domain, shares_of
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
 from trsvr.problems.margins import MarginKernels
@@ -306,7 +307,9 @@ class LinearModel(LinearProblem):
         """What the adaptive mode looks at."""
         if self.is_small:
             return small_view(self.small)
-        return MarginView(self) if self.n_outputs == 1 else OutputView(self)
+        if self.n_outputs == 1:
+            return MarginView(self)
+        return (DenseOutputView if isinstance(self.kernels.rows, DenseRows) else OutputView)(self)
 
     def centred(self) -> Problem:
         """The same model in centred coordinates, where it has an intercept."""

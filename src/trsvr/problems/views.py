@@ -33,6 +33,7 @@ class Prices(NamedTuple):
     matrix_row: float = math.inf  # one more row in the matrices of `blocks`
     factor: float = math.inf  # their factorisation
     diagonal: float = math.inf  # `diagonal`
+    shared: float = math.inf  # `shared`, and its factorisation
     direction: float = 0.0  # one more direction that improves the norm, each time this is applied
     batch_row: float = math.inf  # a row of a batch, beside one in a sum over all; nothing where it comes with that
     dual: float = math.inf  # an epoch of `ascent`
@@ -137,6 +138,10 @@ class CurvatureView(Protocol):
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Its K diagonal blocks, K × d × d, each from about so many rows; and how many rows that took together."""
         _has_no("blocks")
+
+    def shared(self) -> Matrix:
+        """The mean of these blocks, d × d, from all rows."""
+        _has_no("shared")
 
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int

@@ -92,6 +92,21 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _checked_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Array]:
         """X as it is, or as C-ordered float64 or CSR; y as an array. Entries are looked at by `LinearModel`."""
+        y = on_host(y)
+        if is_tensor(X) and self.device in (None, "cpu"):
+            if X.device.type != "cpu":
+                raise ValueError(
+                    f"X must be in the host's memory with device={self.device!r}, got a tensor on {X.device}; "
+                    "device='cuda' fits it where it lies"
+                )
+            X = on_host(X)
+        if is_tensor(X):
+            if X.ndim != 2 or len(X) != len(y):
+                raise ValueError(
+                    f"X must be a matrix with a row for each of the {len(y)} labels, got shape {tuple(X.shape)}"
+                )
+            self.n_features_in_ = X.shape[1]
+            return X, y
         if _is_plain(X, y) and not options:
             # There is nothing to convert, and nothing to say: scikit-learn would need longer than some fits.
             self.n_features_in_ = X.shape[1]
@@ -115,12 +130,18 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         try:
             return linear_model(self.device)(X, *arguments, **options)
         except ValueError:
+            if is_tensor(X):
+                raise
             entries = X.data if scipy.sparse.issparse(X) else X
             assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")
             raise
 
     def _checked_new(self, X: Any) -> Any:
         check_is_fitted(self)
+        if is_tensor(X):
+            if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+                raise ValueError(f"X must have {self.n_features_in_} columns, got shape {tuple(X.shape)}")
+            return X
         return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     # --------------------------------------------------------------------------------------------- minimisation
@@ -202,6 +223,21 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
         frames = [pd.DataFrame(rows) for rows in self._traces]
         return frames[0] if len(frames) == 1 else pd.concat(frames, keys=range(len(frames)), names=["class", None])
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is PyTorch's, which need not be installed."""
+    return type(value).__module__.split(".")[0] == "torch"
+
+
+def on_host(value: Any) -> Any:
+    """A tensor as an array; all else as it is."""
+    return value.detach().cpu().numpy() if is_tensor(value) else value
+
+
+def type_of(X: Any) -> Any:
+    """NumPy's type for coefficients that belong to X."""
+    return np.dtype(np.float32 if "float32" in str(X.dtype) else np.float64) if is_tensor(X) else X.dtype
 
 
 def _is_plain(X: Any, y: Any) -> bool:

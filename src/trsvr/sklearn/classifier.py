@@ -19,7 +19,17 @@ from trsvr import _check
 from trsvr.engine import Result
 from trsvr.inference import Summary, summary
 from trsvr.problems import L2, LinearModel, Logistic, Softmax, SquaredHinge
-from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
+from trsvr.sklearn.base import (
+    Array,
+    LinearEstimator,
+    Means,
+    checked_strength,
+    is_tensor,
+    on_host,
+    pack,
+    type_of,
+    unpack,
+)
 from trsvr.sklearn.callbacks import FitTask, with_callbacks
 from trsvr.sklearn.foreign import like_logistic_regression
 from trsvr.sklearn.weights import checked_weights, total_weights
@@ -152,7 +162,11 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
         X : array, data frame or sparse matrix of shape (n, p)
         """
         X = self._checked_new(X)
-        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        if is_tensor(X):  # where it lies
+            weights = X.new_tensor(self.coef_.toarray() if scipy.sparse.issparse(self.coef_) else self.coef_)
+            scores = on_host(X @ weights.T) + self.intercept_
+        else:
+            scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
@@ -243,8 +257,9 @@ class TRSVRClassifier(ClassifierBase):
     verbose : int, default=0
         1 prints a line per iteration.
     device : None, "cpu" or "cuda", default=None
-        Where the fit runs; None is the CPU. "cuda" copies X to the GPU (`trsvr.torch.LinearModel`) and needs PyTorch;
-        predictions are made on the CPU.
+        Where the fit runs; None is the CPU. "cuda" copies X to the GPU (`trsvr.torch.LinearModel`) and needs PyTorch.
+        A tensor that is there already is used where it lies, and predictions for a tensor are made on its device; the
+        answers are NumPy arrays.
 
     Attributes
     ----------
@@ -323,7 +338,7 @@ class TRSVRClassifier(ClassifierBase):
 
         Parameters
         ----------
-        X : array, data frame or sparse matrix of shape (n, p)
+        X : array, data frame, tensor or sparse matrix of shape (n, p)
             Used where it lies if it is C-ordered float64 or float32, or CSR.
         y : array of length n
             Labels of any kind.
@@ -336,7 +351,7 @@ class TRSVRClassifier(ClassifierBase):
         before = self._last_solution() if self.warm_start else None
         X, y = self._checked_data(X, y)
         places = self._encode(y)
-        weights = checked_weights(sample_weight, X.shape[0])
+        weights = checked_weights(on_host(sample_weight), X.shape[0])
         total_weight = total_weights(self.class_weight, self.classes_, places, weights)
         start = self._checked_start(before)
         metadata = None if sample_weight is None else {"sample_weight": weights}
@@ -348,7 +363,7 @@ class TRSVRClassifier(ClassifierBase):
             start,
             self._means(self.n_jobs),
             task=task,
-            dtype=X.dtype,
+            dtype=type_of(X),
         )
         self._remember(results)
         task.finish()

@@ -12,7 +12,7 @@ from trsvr.parts.norms import DenseNorm
 from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import Iteration, Outcome
+from trsvr.solvers.adaptive.state import FoundStep, Iteration, Outcome
 from trsvr.solvers.base import Progress, State
 
 _EPSILON = float(np.finfo(float).eps)
@@ -28,7 +28,8 @@ def judge(it: Iteration) -> Progress:
     if it.free_steps and finite:  # the step has shown a curvature, whether it is kept or not
         own.norm.pairs.remember([(state.x - outcome.x, state.gradient - outcome.gradient)], it.rules.plain_pairs)
     reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
-    if finite and is_better(reference, Point(state.x, state.value, state.gradient, decrease)):
+    trial = Point(state.x, state.value, state.gradient, decrease)
+    if finite and is_better(reference, trial):
         at_floor = _go_on(it, outcome, decrease)
         return Progress(_unless_doubtful(it), at_floor, own.nonconvex or own.plain)
     step = float(np.abs(state.x - outcome.x).max())
@@ -40,7 +41,7 @@ def judge(it: Iteration) -> Progress:
     state.x[:] = outcome.x
     state.value, state.gradient = outcome.value, outcome.gradient
     report.rejected = 1
-    _be_warned(it, outcome)
+    _be_warned(it, outcome, trial)
     return Progress(own.expected_decrease, at_floor, own.nonconvex or own.plain)
 
 
@@ -51,7 +52,7 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     """
     state, own, rules, radius, norm = it.state, it.own, it.rules, it.own.radius, it.own.norm
     own.escape.direction = None
-    refused, radius.accepted = not radius.accepted, True
+    refused, radius.accepted, radius.shortened = not radius.accepted, True, 0
     if not refused:
         own.caution.after_a_good_step(rules.more_caution)
     radius.contraction = decrease / outcome.decrease if outcome.decrease > 0.0 else 0.0
@@ -100,12 +101,14 @@ def gained(outcome: Outcome, state: State) -> float:
     return fell
 
 
-def _be_warned(it: Iteration, outcome: Outcome) -> None:
+def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
     """The step went wrong: a shorter one along an escape, raised curvatures, or a smaller radius and larger samples."""
     own, rules, radius, norm = it.own, it.rules, it.own.radius, it.own.norm
     radius.accepted = False
     if own.escape.direction is not None:
         own.escape.shorten(rules.shrink)
+        return
+    if _shorten(it, outcome, trial):
         return
     norm.averaged = 0
     norm.free += rules.free_steps // 3
@@ -120,12 +123,34 @@ def _be_warned(it: Iteration, outcome: Outcome) -> None:
         own.batch_size *= 2.0
 
 
+def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
+    """Try the same step once more, shorter: it costs no product; returns whether that is worth it.
+
+    Values and slopes at both ends make a cubic, and its lowest point is where the step should have ended.
+    """
+    own, rules, step = it.own, it.rules, outcome.taken
+    if own.here.n_outputs == 1 or own.radius.shortened >= rules.shortened or not own.norm.exact or own.nonconvex:
+        return False
+    falls, rises, risen = dot(outcome.gradient, step.step), dot(trial.gradient, step.step), trial.value - outcome.value
+    if not (falls < 0.0 < rises and math.isfinite(risen)):
+        return False
+    bend = falls + rises - 3.0 * risen
+    root = math.sqrt(max(bend * bend - falls * rises, 0.0))
+    part = 1.0 - (rises + root - bend) / (rises - falls + 2.0 * root)
+    part = min(max(part, rules.least_part), 0.9)
+    own.radius.shortened += 1
+    own.radius.accepted = True  # the norm is as good as it was
+    own.ahead = FoundStep(part * step.step, part * step.product, part * step.length)
+    return True
+
+
 def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float, rules: Rules) -> float:
     """How exactly the next subproblem on the whole Hessian is worth solving.
 
     The model predicted a gradient; what came differs by a part w of the last one, in P⁻¹. That part falls with the
     gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe. No more than
-    ends the run, where that is known: what is left to gain falls with the square of the residual.
+    ends the run, where that is known: what is left to gain falls with the square of the residual. And far from the
+    minimiser no more than the gain was predicted: a first step may end where the gradient is small and the model wrong.
     """
     if outcome.predicted_gradient is None or not outcome.taken.is_inside or not min(decrease, outcome.decrease) > 0.0:
         return rules.cg_tolerance
@@ -136,4 +161,7 @@ def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float,
     goal = state.goal
     part = goal.decrease / left if left > 0.0 else 0.0  # the estimate may underflow
     enough = rules.cg_enough * min(math.sqrt(part), goal.gradient / largest)
+    mistaken = abs(gained(outcome, state) / outcome.predicted - 1.0) if outcome.predicted > 0.0 else 0.0
+    if mistaken > rules.cg_mistaken:
+        expected = max(expected, mistaken)
     return min(max(expected, rounding, enough), rules.cg_loosest)

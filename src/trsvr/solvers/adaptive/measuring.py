@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.parts import norms
@@ -21,7 +23,8 @@ def kind_of_norm(asked_for: str, prices: Prices, n: int, d: int, rules: Rules) -
     """The norm that was asked for, or the one that pays."""
     if asked_for != "auto":
         return asked_for
-    if price_of_matrix(prices, n, d, rules) <= rules.products_per_matrix:
+    most = rules.products_per_matrix if math.isinf(prices.shared) else rules.products_per_blocks
+    if price_of_matrix(prices, n, d, rules) <= most:
         return "dense"
     return "diagonal" if prices.diagonal < math.inf else "identity"
 
@@ -54,7 +57,8 @@ def measure(it: Iteration, draws: Draws) -> Measured:
         known = view.prices().diagonal < math.inf
         return Measured(_improved(it, None), penalty, convexity=float(penalty.min()) if known else None)
     own.nonconvex = own.nonconvex or bool((penalty < 0.0).any())
-    if own.kind == "diagonal" and it.chosen.norm is None and _matrix_is_due(it):
+    may_change = own.kind == "diagonal" and it.chosen.norm is None and math.isinf(view.prices().shared)
+    if may_change and _matrix_is_due(it):
         own.kind, own.norm, own.radius.alpha = "dense", NormState(own.norm.wanted_rows), rules.unbounded
         view.warm_up(True)
     moved = _moved(it)
@@ -114,7 +118,21 @@ def _diagonal(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any
         it.report.gradient_evaluations += it.problem.n_samples
     it.report.curvature_rows = it.problem.n_samples
     kept.exact = True
-    return _improved(it, norms.DiagonalNorm(kept.losses + norms.stiffness(penalty)))
+    norm = norms.DiagonalNorm(kept.losses + norms.stiffness(penalty))
+    if it.chosen.norm is None and kept.products >= rules.patience * view.prices().shared:
+        _correlate(it, penalty)
+    if kept.correlations is not None:
+        return norms.SharedNorm(norm.diagonal, kept.correlations)
+    return _improved(it, norm)
+
+
+def _correlate(it: Iteration, penalty: Vector) -> None:
+    """Correlations of the columns from the mean of all outputs' matrices: products have cost as much."""
+    kept, view = it.own.norm, it.own.here
+    shared = np.abs(penalty).reshape(-1, view.n_outputs).mean(axis=1)
+    kept.correlations, kept.products = norms.correlation_factor(view.shared(), shared), 0
+    # A row of the matrix is d² multiplications, one of a gradient 4 d for each output.
+    it.report.gradient_evaluations += it.problem.n_samples * shared.size // (4 * view.n_outputs)
 
 
 def _improved(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:

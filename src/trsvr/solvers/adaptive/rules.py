@@ -17,7 +17,9 @@ class Rules:
 
     # ---------------------------------------------------------------------------------------------- P: which, and when
     #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
-    products_per_matrix: float = 60.0
+    products_per_matrix: float = 15.0
+    #: so many where each of several outputs has one, and all could share one: they are no model of H, only a norm
+    products_per_blocks: float = 2.0
     #: one that costs more, or a new one, once products have cost so many times as much
     patience: float = 2.0
     #: columns beyond which no matrix is made, whatever it costs: its memory
@@ -78,6 +80,10 @@ class Rules:
     #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
     shrink: float = 0.25
     grow: float = 2.0
+    #: with several outputs a refused step is tried so often again, shorter, before curvatures are raised
+    shortened: int = 1
+    #: at least this part of it
+    least_part: float = 0.05
     #: a model is right where f fell by at least this part of what it predicted
     right: float = 0.8
     #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
@@ -88,6 +94,8 @@ class Rules:
     cg_rounding: float = 1e-18
     #: nor further than ends the run: this part of what would
     cg_enough: float = 0.3
+    #: nor than the last gain was predicted, if that was wrong by more than this part
+    cg_mistaken: float = 0.1
     #: they are not cut off: each new beginning costs them what they have learnt
     most_products: int = 5000
 

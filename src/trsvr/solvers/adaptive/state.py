@@ -33,6 +33,7 @@ class Radius:
     contraction: float = 0.0  # the part of ½‖g‖²_{P⁻¹} that the last step left
     softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
     accepted: bool = True  # whether the last step was kept
+    shortened: int = 0  # how often the last one has been tried again, shorter
 
 
 @dataclass
@@ -41,6 +42,7 @@ class NormState:
 
     wanted_rows: float  # of the next matrices
     losses: Matrix | None = None  # curvature of the losses: a matrix for each output, or a diagonal
+    correlations: Matrix | None = None  # factor of those that all outputs share, where a diagonal alone is too little
     rows: int = 0  # from which they were built
     averaged: int = 0  # samples in them: older ones are kept while that helps
     total_weight: float = math.nan

@@ -23,6 +23,7 @@ from trsvr.problems.matrix import as_rows
 from trsvr.problems.regularizers import L2, fitted
 from trsvr.problems.rows import DenseRows as HostRows
 from trsvr.torch.linear import formulas
+from trsvr.torch.linear.outputs import OutputTensorView, suits
 from trsvr.torch.linear.penalty import Penalty
 from trsvr.torch.linear.rows import DenseRows, Rows, SparseRows
 from trsvr.torch.linear.sums import Sums
@@ -164,7 +165,7 @@ class LinearModel(LinearProblem):
 
     def curvature_view(self) -> TensorView:
         """What the adaptive mode looks at."""
-        return TensorView(self)
+        return OutputTensorView(self) if suits(self.sums) else TensorView(self)
 
     @property
     def mean_squared_row(self) -> float:
@@ -174,8 +175,11 @@ class LinearModel(LinearProblem):
         return self._mean_squared_row
 
     def centred(self) -> Problem:
-        """The same model in centred coordinates, where it has an intercept."""
-        if not self.intercept:
+        """The same model in centred coordinates, where it has an intercept; not with several outputs.
+
+        Their conjugate gradients stay on the device, in the coordinates of the rows.
+        """
+        if not self.intercept or self.n_outputs > 1:
             return self
         return CentredProblem(self, Centring(means_by_product(self), self.n_outputs), CentredTensorView)
 

@@ -50,6 +50,7 @@ class Sums:
     walks = False  # whether it has `inner_steps`
     draws_itself = False  # whether `matrix_host` is handed a key, from which it draws its rows
     resident: Sums | None = None  # of streamed rows, those that stay on the device
+    table: Any = None  # of several outputs, what their views share
 
     def __init__(
         self,

@@ -25,9 +25,12 @@ from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, R
 from trsvr.torch.linear.sums import NOISE, Runs
 
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
-# first of these; all rows, if that is below the second.
+# first of these; all rows, if that is below the second, or below the third where the columns are many: their matrix is
+# the library's fastest product.
 _SAMPLED_WORK = 5e8
 _ALL_WORK = 2e9
+_ALL_WIDE_WORK = 1e12
+_WIDE = 500
 _LONGEST_RUN = 64
 # A batch is at most this part of rows that are themselves a sample.
 _PART_OF_RESIDENT = 4
@@ -136,7 +139,8 @@ class TensorView(CurvatureView):
         if self.problem.device.type != "cuda" or self._drawn.device != self._drawn.rows.device:
             return rows
         d = self.d // self.n_outputs
-        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.n_outputs <= _ALL_WORK:
+        most = _ALL_WIDE_WORK if d > _WIDE and self.n_outputs == 1 else _ALL_WORK
+        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.n_outputs <= most:
             return self.n_rows
         return max(rows, int(_SAMPLED_WORK / (d * d * self.n_outputs)))
 

@@ -1,0 +1,539 @@
+"""Dense rows with K outputs, worked off as products of matrices: blocks of rows times p × K weights, and back.
+
+Values and gradients are computed in float64, whatever the rows are. What only directs a step, the products with the
+Hessian and its diagonal, is multiplied in the rows' own type and added up in float64: of float32 rows that leaves six
+digits of a product, and all digits of what is minimised. Along a direction that is next to flat, where six digits of
+the largest curvature are none of this one, a product is made anew in float64.
+
+A row keeps its slopes r = π − e_y, from which its curvature (diag(π) − ππᵀ) follows without cancelling, however near
+to one π_y is: times t it is r ∘ (u − rᵀu) with u = t − t_y, less rᵀu at y; its diagonal is |r| (1 − |r|).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
+from trsvr._compile import compiled_for, kernel, record
+from trsvr._draws import Draws
+from trsvr._gemm import gemm
+from trsvr._intrinsics import exp_minus
+from trsvr._vectors import dot
+from trsvr.problems.certificate import GapFacts, linear_facts, softmax_stays_steady
+from trsvr.problems.curvature import SampledMatrix
+from trsvr.problems.losses import Logistic
+from trsvr.problems.margins import MarginKernels
+from trsvr.problems.outputs import OutputKernels
+from trsvr.problems.passes import Passes, Runs, add_parts
+from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
+
+if TYPE_CHECKING:
+    from trsvr.problems.linear import LinearModel
+
+# BLAS multiplies matrices at once, without packing them, up to so many multiplications; a block of rows is as long,
+# unless that were less than the second, else as long as it stays in a core's cache.
+_AT_ONCE = 10**6
+_FEWEST_ROWS, _MOST_ROWS = 24, 256
+_CACHED_BYTES = 2**19
+# A piece of a pass has so many rows at least for each output: its own sum costs little beside them then.
+_ROWS_PER_OUTPUT = 12
+_PIECES = 64
+_GATHERED = 8192  # rows whose probabilities are written down at a time
+_TILE = 128  # columns of a matrix that a thread makes at a time
+# Below this part of the mean of ‖x‖² a curvature along a direction may be the rounding of float32.
+_FLAT = 1e-6
+# Squared rows beyond which products of float32 may overflow, or vanish.
+_LARGE, _SMALL = 1e24, 1e-24
+
+
+@record
+class OutputRows(NamedTuple):
+    """Rows, and what is known of each."""
+
+    values: NDArray[Any]  # n × p
+    places: Indices  # of the labels
+    weights: Vector  # empty: every row has weight one
+    offsets: Matrix  # n × K, added to the margins; or 0 × K
+    together: int  # rows that are multiplied at a time
+
+    def scale(self, i: int) -> float:
+        """Of row i."""
+        return self.weights[i] if self.weights.size > 0 else 1.0
+
+
+def widen(rows: NDArray[Any], example: NDArray[Any], scratch: NDArray[Any]) -> None:
+    """Copy rows into ``scratch``, in its type, if the example that they are multiplied with is not of their own."""
+    if rows.dtype != example.dtype:
+        scratch[: rows.size] = rows.ravel()
+
+
+def rows_times(
+    rows: NDArray[Any], scratch: NDArray[Any], turned: bool, b: NDArray[Any], out: NDArray[Any], add: bool
+) -> None:
+    """`gemm` of the rows, or of their copy in the type of ``b``."""
+    gemm(rows if rows.dtype == b.dtype else scratch[: rows.size].reshape(rows.shape), turned, b, False, out, add)
+
+
+@overload(widen, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_widen(rows: Any, example: Any, scratch: Any) -> Any:
+    if rows.dtype == example.dtype:
+        return lambda rows, example, scratch: None
+    return lambda rows, example, scratch: _copy(rows, scratch)
+
+
+@overload(rows_times, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_rows_times(rows: Any, scratch: Any, turned: Any, b: Any, out: Any, add: Any) -> Any:
+    if rows.dtype == b.dtype:
+        return lambda rows, scratch, turned, b, out, add: gemm(rows, turned, b, False, out, add)
+
+    def copied(rows: Any, scratch: Any, turned: Any, b: Any, out: Any, add: Any) -> None:
+        gemm(scratch[: rows.size].reshape(rows.shape), turned, b, False, out, add)
+
+    return copied
+
+
+@kernel()
+def _copy(rows: NDArray[Any], scratch: NDArray[Any]) -> None:
+    for i in range(rows.shape[0]):
+        row, out = rows[i], scratch[i * rows.shape[1] : (i + 1) * rows.shape[1]]
+        for j in range(row.size):
+            out[j] = row[j]
+
+
+@kernel(fastmath=True)
+def _sum(numbers: Vector) -> float:
+    total = 0.0
+    for k in range(numbers.size):
+        total += numbers[k]
+    return total
+
+
+@kernel(fastmath=True)
+def _curvature_of(slopes: Vector) -> float:
+    """Σ |r| (1 − |r|)."""
+    total = 0.0
+    for k in range(slopes.size):
+        total += abs(slopes[k]) * (1.0 - abs(slopes[k]))
+    return total
+
+
+@kernel()
+def _slopes_of_row(margins: Vector, place: int) -> float:
+    """The loss; the margins become the slopes r."""
+    largest = margins[0]
+    for k in range(1, margins.size):
+        largest = max(largest, margins[k])
+    of_label = margins[place] - largest
+    for k in range(margins.size):
+        margins[k] = exp_minus(largest - margins[k])
+    right = margins[place]
+    margins[place] = 0.0
+    others = _sum(margins)
+    total = right + others
+    for k in range(margins.size):
+        margins[k] /= total
+    margins[place] = -others / total
+    # On the right side the loss is the logarithm of 1 + others, of which a sum would lose what is small.
+    return np.log1p(others) if of_label == 0.0 else np.log(total) - of_label
+
+
+@kernel(fastmath=True)
+def _curvature_times(slopes: NDArray[Any], place: int, directions: NDArray[Any]) -> None:
+    """The curvature of a row's loss times the K directions, in place."""
+    of_label = directions[place]
+    mean = of_label - of_label
+    for k in range(slopes.size):
+        directions[k] -= of_label
+        mean += slopes[k] * directions[k]
+    for k in range(slopes.size):
+        directions[k] = slopes[k] * (directions[k] - mean)
+    directions[place] -= mean
+
+
+@kernel(fastmath=True)
+def _weigh(weight: float, numbers: NDArray[Any]) -> None:
+    """Multiply by a row's weight; a row of weight zero is left out, whatever it contains."""
+    for k in range(numbers.size):
+        numbers[k] = numbers[k] * weight if weight > 0.0 else 0.0
+
+
+@kernel(fastmath=True)
+def _add_to(sums: Vector, numbers: NDArray[Any]) -> None:
+    for j in range(sums.size):
+        sums[j] += numbers[j]
+
+
+# The tasks of `trsvr.problems.passes`: a piece's sums are p × K numbers and K of the intercepts, and ``scratch`` has a
+# row of room for it.
+
+
+@record
+class OutputValues(NamedTuple):
+    """Losses (in the total) and gradients at p × K weights and K intercepts; keeps the rows' slopes and curvatures."""
+
+    at: Matrix
+    shifts: Vector
+    slopes: NDArray[Any]
+    curvatures: Vector
+    scratch: Matrix
+
+    def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        columns, outputs = self.at.shape
+        sums, intercepts = part[: columns * outputs].reshape(columns, outputs), part[columns * outputs :]
+        room = self.scratch[k]
+        widened = room[over.together * outputs :]
+        value = 0.0
+        for start in range(begin, end, over.together):
+            count = min(over.together, end - start)
+            rows = over.values[start : start + count]
+            widen(rows, self.at, widened)
+            table = room[: count * outputs].reshape(count, outputs)
+            rows_times(rows, widened, False, self.at, table, False)
+            for i in range(count):
+                mine, weight = table[i], over.scale(start + i)
+                for j in range(outputs):
+                    mine[j] += self.shifts[j]
+                if over.offsets.size > 0:
+                    for j in range(outputs):
+                        mine[j] += over.offsets[start + i, j]
+                loss = _slopes_of_row(mine, over.places[start + i])
+                if weight > 0.0:
+                    value += weight * loss
+                if self.curvatures.size > 0:
+                    self.curvatures[start + i] = weight * _curvature_of(mine) if weight > 0.0 else 0.0
+                    kept = self.slopes[start + i]
+                    for j in range(outputs):
+                        kept[j] = mine[j]
+                if over.weights.size > 0:
+                    _weigh(weight, mine)
+                _add_to(intercepts[:outputs], mine)
+            rows_times(rows, widened, True, table, sums, True)
+        return value
+
+
+@record
+class OutputProducts(NamedTuple):
+    """Hessians of the losses, from kept slopes, times a p × K matrix and K intercepts, in their type."""
+
+    along: NDArray[Any]
+    shifts: NDArray[Any]
+    slopes: NDArray[Any]
+    scratch: NDArray[Any]
+
+    def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        columns, outputs = self.along.shape
+        size, room = columns * outputs, self.scratch[k]
+        sums, intercepts = part[:size], part[size:]
+        product, widened = room[:size].reshape(columns, outputs), room[size + over.together * outputs :]
+        for start in range(begin, end, over.together):
+            count = min(over.together, end - start)
+            rows = over.values[start : start + count]
+            widen(rows, self.along, widened)
+            table = room[size : size + count * outputs].reshape(count, outputs)
+            rows_times(rows, widened, False, self.along, table, False)
+            for i in range(count):
+                mine = table[i]
+                for j in range(outputs):
+                    mine[j] += self.shifts[j]
+                _curvature_times(self.slopes[start + i], over.places[start + i], mine)
+                if over.weights.size > 0:
+                    _weigh(over.scale(start + i), mine)
+                _add_to(intercepts[:outputs], mine)
+            rows_times(rows, widened, True, table, product, False)
+            _add_to(sums, room[:size])
+        return 0.0
+
+
+@record
+class OutputSquares(NamedTuple):
+    """Diagonals of the same Hessians."""
+
+    slopes: NDArray[Any]
+    scratch: NDArray[Any]
+
+    def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        columns, outputs = over.values.shape[1], self.slopes.shape[1]
+        size, room = columns * outputs, self.scratch[k]
+        sums, intercepts = part[:size], part[size:]
+        product, squares = room[:size].reshape(columns, outputs), room[size + over.together * outputs :]
+        for start in range(begin, end, over.together):
+            count = min(over.together, end - start)
+            squared = squares[: count * columns].reshape(count, columns)
+            table = room[size : size + count * outputs].reshape(count, outputs)
+            for i in range(count):
+                row, mine, weight = over.values[start + i], squared[i], over.scale(start + i)
+                for j in range(columns):
+                    mine[j] = row[j] * row[j]
+                for j in range(outputs):
+                    share = abs(self.slopes[start + i, j])
+                    table[i, j] = weight * (share * (1.0 - share)) if weight > 0.0 else 0.0
+                _add_to(intercepts[:outputs], table[i])
+            gemm(squared, True, table, False, product, False)
+            _add_to(sums, room[:size])
+        return 0.0
+
+
+@record
+class SharedMatrix(NamedTuple):
+    """Σ weight_i (x_i, 1)(x_i, 1)ᵀ: a run is some of its columns, and the rest of the rows on the right of them."""
+
+    curvatures: Vector
+    matrix: NDArray[Any]
+    scratch: NDArray[Any]
+
+    def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Make these columns."""
+        n, columns = over.values.shape
+        width = end - begin
+        ones = begin == columns  # those of the intercept
+        first = 0 if ones else begin
+        out = self.matrix[begin:end, first:columns]
+        out[:] = 0.0
+        if ones:
+            self.matrix[columns, columns] = _sum(self.curvatures)
+        for start in range(0, n, over.together):
+            count = min(over.together, n - start)
+            rows = over.values[start : start + count]
+            scaled = self.scratch[k, : count * width].reshape(count, width)
+            for i in range(count):
+                weight = self.curvatures[start + i]
+                for j in range(width):
+                    scaled[i, j] = weight if ones else weight * rows[i, begin + j]
+            gemm(scaled, True, rows[:, first:], False, out, True)
+        return 0.0
+
+
+class DenseOutputView(CurvatureView):
+    """Slopes and curvatures of the rows at one point, and what can be made of them."""
+
+    raising = Raising.GRADED
+
+    def __init__(self, problem: LinearModel) -> None:
+        kernels = problem.kernels
+        assert isinstance(kernels, OutputKernels)
+        self.problem, self.kernels, self.n_outputs = problem, kernels, kernels.classes
+        values, self._intercept = kernels.rows.values, kernels.intercept
+        self.n_rows, self._columns = values.shape
+        self._type = values.dtype
+        self._rows = OutputRows(
+            values,
+            kernels.labels.astype(np.int64),
+            kernels.weights,
+            kernels.offset.reshape(-1, self.n_outputs),
+            _block(self._columns, self.n_outputs, values.itemsize),
+        )
+        self._slopes, self._curvatures = np.zeros((self.n_rows, self.n_outputs), self._type), np.zeros(self.n_rows)
+        self._raised: tuple[NDArray[Any], Vector] | None = None
+        mean, largest = problem.mean_squared_row, problem.largest_squared_row or 0.0
+        self._narrow = self._type == np.float32 and mean > _SMALL and largest < _LARGE
+        self._sums = _Sums(self._rows, self.n_outputs)
+        d = self._columns + int(self._intercept)
+        rows, labels, weights, _, _, regularizer, columns, intercept, *_ = kernels
+        one = MarginKernels(rows, labels, weights, np.empty(0), Logistic(), regularizer, columns, intercept)
+        self._gram = SampledMatrix(problem, one)
+        known = Prices.of_rows(problem.n_samples, d, self.n_outputs, problem.n_entries)
+        shared = (self.n_rows * known.matrix_row + known.factor) / self.n_outputs
+        self._prices = known._replace(batch_row=np.inf, shared=shared)
+
+    def prices(self) -> Prices:
+        """What arithmetic costs; batches of several outputs are not worth their noise."""
+        return self._prices
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and ∇f at x; the view is then of x."""
+        self._raised = None
+        weights, shifts = self._apart(x)
+        task = OutputValues(weights, shifts, self._slopes, self._curvatures, self._sums.scratch(np.float64))
+        total, gradient = self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)
+        penalty = compiled_for(OutputKernels.add_penalty, self.kernels)(self.kernels, x, gradient)
+        return total + penalty, gradient
+
+    def _apart(self, x: Vector) -> tuple[Matrix, Vector]:
+        """The p × K weights and K intercepts in x."""
+        table = x.reshape(-1, self.n_outputs)
+        return table[: self._columns], table[-1] if self._intercept else np.zeros(self.n_outputs)
+
+    def snapshot(self) -> dict[str, Matrix]:
+        """What the view knows, for a checkpoint."""
+        return {"slopes": self._slopes, "curvatures": self._curvatures}
+
+    def restore(self, snapshot: dict[str, Matrix]) -> None:
+        """Take over such a snapshot."""
+        for name, known in self.snapshot().items():
+            if snapshot[name].shape != known.shape or snapshot[name].dtype != known.dtype:
+                raise ValueError(f"{name} must have shape {known.shape}, got {snapshot[name].shape}")
+            known[:] = snapshot[name]
+        self._raised = None
+
+    # ---------------------------------------------------------------------------------------------- curvatures
+
+    @property
+    def _now(self) -> tuple[NDArray[Any], Vector]:
+        """Slopes that make the curvatures, and the sum of these for every row."""
+        return (self._slopes, self._curvatures) if self._raised is None else self._raised
+
+    def total_weight(self) -> float:
+        """Sum of the curvatures."""
+        return float(self._now[1].sum())
+
+    def raise_curvatures(self, steep: float, flat: float) -> float:
+        """Raise the curvatures as `OutputView` does; returns their sum before over after."""
+        before = float(self._curvatures.sum())
+        slopes, places, n = self._slopes.astype(np.float64), self._rows.places, np.arange(self.n_rows)
+        slopes *= 1.0 - mixed_in(1.0 + slopes[n, places], steep)[:, None]
+        slopes *= 1.0 - flat
+        slopes += flat / self.n_outputs
+        slopes[n, places] -= flat
+        shares = np.abs(slopes)
+        sums = (shares * (1.0 - shares)).sum(axis=1)
+        if self._rows.weights.size:
+            sums *= self._rows.weights
+        self._raised = slopes.astype(self._type), sums
+        after = float(sums.sum())
+        return before / after if after > 0.0 else 1.0
+
+    def penalty_curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        out = np.zeros(x.size)
+        compiled_for(OutputKernels.add_penalty_product, self.kernels)(self.kernels, x, np.ones(x.size), out)
+        return out
+
+    def product(self, v: Vector) -> Vector:
+        """Mean Hessian of the losses, all rows, times v."""
+        if not self._narrow:
+            return self._product(v, self._type)
+        product = self._product(v, np.dtype(np.float32))
+        scale = self.problem.mean_squared_row * self.total_weight() / (self.n_rows * self.n_outputs)
+        return product if dot(v, product) > _FLAT * scale * dot(v, v) else self._product(v, np.dtype(np.float64))
+
+    def _product(self, v: Vector, kind: np.dtype[Any]) -> Vector:
+        size = float(np.abs(v).max(initial=0.0)) or 1.0  # so that float32 has room for it
+        weights, shifts = (part.astype(kind) for part in self._apart(v / size))
+        task = OutputProducts(weights, shifts, self._now[0], self._sums.scratch(kind))
+        return size * self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)[1]
+
+    def diagonal(self) -> Vector:
+        """Its diagonal."""
+        task = OutputSquares(self._now[0], self._sums.scratch(self._type))
+        return self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)[1]
+
+    def shared(self) -> Matrix:
+        """The mean over the outputs of its K diagonal blocks."""
+        d = self._columns + int(self._intercept)
+        matrix = np.zeros((d, d), self._type)
+        bounds = np.unique(np.append(np.arange(0, self._columns, _TILE), [self._columns, d]))
+        runs = Runs(bounds[:-1].copy(), bounds[1:].copy(), np.arange(bounds.size))
+        self._sums.run(SharedMatrix(self._now[1], matrix, self._sums.scratch(self._type)), runs)
+        whole = np.triu(matrix).astype(np.float64)
+        if self._intercept:
+            whole[:-1, -1] = matrix[-1, :-1]
+        whole += np.triu(whole, 1).T
+        whole /= self.problem.n_samples * self.n_outputs
+        return whole
+
+    def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
+        """What bounds f − min f."""
+        return linear_facts(self.problem, x, value, self._between_intercepts(), softmax_stays_steady)
+
+    def _between_intercepts(self) -> Matrix:
+        """Mean of diag(π) − ππᵀ, from the slopes π − e_y of some rows at a time."""
+        K, places, weights = self.n_outputs, self._rows.places, self._rows.weights
+        total = np.zeros((K, K))
+        with one_blas_thread():
+            for begin in range(0, self.n_rows, _GATHERED):
+                rows = slice(begin, begin + _GATHERED)
+                chances = self._slopes[rows].astype(np.float64)
+                chances[np.arange(len(chances)), places[rows]] += 1.0
+                weighted = chances * weights[rows, None] if weights.size else chances
+                total += np.diag(weighted.sum(axis=0)) - weighted.T @ chances
+        return total / self.problem.n_samples
+
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Its K diagonal blocks, each from about so many rows; and how many rows that took together."""
+        shares = np.abs(self._now[0].T.astype(np.float64))
+        weights = np.ascontiguousarray(shares * (1.0 - shares))
+        if self._rows.weights.size:
+            weights *= self._rows.weights
+        found = [self._gram.matrix(of_one, rows, draws, k) for k, of_one in enumerate(weights)]
+        return np.stack([matrix for matrix, _ in found]), sum(taken for _, taken in found)
+
+    def warm_up(self, dense: bool) -> None:
+        """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
+        x, wide, own = np.zeros(self.problem.n_parameters), np.float64, self._type
+        kernels, scratch = self.kernels, self._sums.scratch
+        weights, shifts = self._apart(x)
+        compiled_for(OutputKernels.add_penalty, kernels)(kernels, x, x.copy())
+        self.penalty_curvatures(x)
+        self._sums.warm_up(OutputValues(weights, shifts, self._slopes, self._curvatures, scratch(wide)))
+        self._sums.warm_up(OutputProducts(weights.astype(own), shifts.astype(own), self._slopes, scratch(own)))
+        if dense:
+            self._gram.warm_up()
+        else:
+            self._sums.warm_up(OutputSquares(self._slopes, scratch(own)))
+
+
+def mixed_in(right: Vector, steep: float) -> Vector:
+    """By which part rows on the wrong side move towards their label: `raised_chances` says why."""
+    odds = np.log1p(-np.minimum(right, 0.5)) - np.log(np.maximum(right, np.finfo(float).eps))
+    wanted = np.minimum((1.0 - right) / np.maximum(odds, 1.0), 0.25)
+    share = 0.5 - np.sqrt(0.25 - wanted)
+    return np.where(share > right, steep * (share - right) / np.maximum(1.0 - right, 0.5), 0.0)
+
+
+def _block(columns: int, outputs: int, itemsize: int) -> int:
+    """Rows that are multiplied at a time."""
+    rows = _AT_ONCE // (columns * outputs)
+    if rows < _FEWEST_ROWS:
+        rows = _CACHED_BYTES // (columns * itemsize)
+    return int(np.clip(rows // 8 * 8, 16, _MOST_ROWS))
+
+
+class _Sums:
+    """Runs the tasks, on one BLAS thread in each of ours; keeps their room from pass to pass."""
+
+    def __init__(self, rows: OutputRows, outputs: int) -> None:
+        self._rows, self._outputs = rows, outputs
+        n, columns = rows.values.shape
+        pieces = int(np.clip(n // max(_ROWS_PER_OUTPUT * outputs, _MOST_ROWS), 1, _PIECES))
+        bounds = np.linspace(0, n, pieces + 1).astype(np.int64)
+        self._size = (columns + 1) * outputs
+        self._passes = Passes(Runs.of_pieces(bounds), self._size, n * columns * outputs)
+        self._room: dict[Any, NDArray[Any]] = {}
+
+    def scratch(self, kind: Any) -> NDArray[Any]:
+        """A row of room for every piece: a p × K matrix, a block of K numbers a row, and one of the rows."""
+        kind = np.dtype(kind)
+        if kind not in self._room:
+            columns = self._rows.values.shape[1]
+            length = columns * self._outputs + self._rows.together * (self._outputs + max(columns, _TILE))
+            tiles = columns // _TILE + 3
+            self._room[kind] = np.empty((max(self._passes.all_rows.pieces, tiles), length + 64), kind)
+        return self._room[kind]
+
+    def mean(self, task: Any, n: int, parameters: int) -> tuple[float, Vector]:
+        """Total and vector of a pass over all rows, divided by n."""
+        out = np.empty(parameters)
+
+        def use(totals: Vector, parts: Matrix) -> float:
+            add_parts(parts, 0, totals.size, 1.0 / n, out)
+            return float(totals.sum()) / n
+
+        with one_blas_thread():
+            return self._passes.sums(task, self._rows, use), out
+
+    def run(self, task: Any, runs: Runs) -> None:
+        """Work off other runs, which leave their results themselves."""
+        with one_blas_thread():
+            self._passes.sums(task, self._rows, lambda totals, parts: None, runs)
+
+    def warm_up(self, task: Any) -> None:
+        """Compile (or load) a sum without adding anything."""
+        self._passes.warm_up(task, self._rows)
