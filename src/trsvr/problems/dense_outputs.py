@@ -221,23 +221,23 @@ class OutputValues(NamedTuple):
 class OutputProducts(NamedTuple):
     """Hessians of the losses, from kept slopes, times a p × K matrix and K intercepts, in their type."""
 
-    along: NDArray[Any]
+    directions: NDArray[Any]
     shifts: NDArray[Any]
     slopes: NDArray[Any]
     scratch: NDArray[Any]
 
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        columns, outputs = self.along.shape
+        columns, outputs = self.directions.shape
         size, room = columns * outputs, self.scratch[k]
         sums, intercepts = part[:size], part[size:]
         product, widened = room[:size].reshape(columns, outputs), room[size + over.together * outputs :]
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
             rows = over.values[start : start + count]
-            widen(rows, self.along, widened)
+            widen(rows, self.directions, widened)
             table = room[size : size + count * outputs].reshape(count, outputs)
-            rows_times(rows, widened, False, self.along, table, False)
+            rows_times(rows, widened, False, self.directions, table, False)
             for i in range(count):
                 mine = table[i]
                 for j in range(outputs):
