@@ -201,11 +201,15 @@ def _execute(
     plans = runner.plan(studies)
     _tell_missing(plans)
     running.record(runner.folder, plans, quick)
-    executed = runner.run([job for plan in plans for _, _, job in plan.jobs()])
-    with_grids = [plan for plan in plans if plan.study.name in tuned]
-    if with_grids:
-        executed += tuning.tune(runner, with_grids, tuning_seeds)
-    running.record(runner.folder, plans, quick, running.session(begun, executed, runner.workers))
+    before = runner.finished()
+    try:
+        runner.run([job for plan in plans for _, _, job in plan.jobs()])
+        with_grids = [plan for plan in plans if plan.study.name in tuned]
+        if with_grids:
+            tuning.tune(runner, with_grids, tuning_seeds)
+    finally:  # what an interrupted call has done counts too
+        done = runner.finished() - before
+        running.record(runner.folder, plans, quick, running.session(begun, done, runner.workers))
 
 
 def _write_report(folder: Path) -> None:

@@ -173,6 +173,10 @@ class Runner:
         """Threads of each job."""
         return 1 if self.ship is not None else max(1, _threads.available() // self.workers)
 
+    def finished(self) -> int:
+        """How many results the folder has."""
+        return sum(1 for _ in (self.folder / "results").glob("*.parquet"))
+
     def plan(self, studies: Sequence[Study]) -> list[Plan]:
         """Load the problems, find their smallest values, and list the jobs."""
         wanted = {study.name: [Subject.of(p, study.objective) for p in study.problems] for study in studies}
