@@ -22,30 +22,7 @@ from numpy.typing import NDArray
 from trsvr._arrays import Numbers, Vector
 from trsvr._compile import jitable, record
 from trsvr._intrinsics import exp_minus, exp_of, log_of
-from trsvr.problems.losses import BENDS, CURVATURE_BOUNDS, Logistic, Squared
-
-
-@jitable
-def _excess(t: Numbers) -> Numbers:
-    """exp(t) − 1 − t for |t| ≤ 1, to all digits, by Taylor's polynomial; larger t count as that."""
-    t = np.minimum(np.maximum(t, -1.0), 1.0)
-    p = 1.0 / 355687428096000.0
-    p = p * t + 1.0 / 20922789888000.0
-    p = p * t + 1.0 / 1307674368000.0
-    p = p * t + 1.0 / 87178291200.0
-    p = p * t + 1.0 / 6227020800.0
-    p = p * t + 1.0 / 479001600.0
-    p = p * t + 1.0 / 39916800.0
-    p = p * t + 1.0 / 3628800.0
-    p = p * t + 1.0 / 362880.0
-    p = p * t + 1.0 / 40320.0
-    p = p * t + 1.0 / 5040.0
-    p = p * t + 1.0 / 720.0
-    p = p * t + 1.0 / 120.0
-    p = p * t + 1.0 / 24.0
-    p = p * t + 1.0 / 6.0
-    p = p * t + 0.5
-    return p * t * t
+from trsvr.problems.losses import BENDS, CURVATURE_BOUNDS, Logistic, Squared, excess
 
 
 @jitable
@@ -60,9 +37,17 @@ class Poisson(NamedTuple):
 
     def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Half the unit deviance."""
-        t = margin - log_of(label)
-        near = (np.abs(t) < 1.0) & (label > 0.0)
-        return np.where(near, label * _excess(t), (exp_of(margin) - label) - label * t)
+        t = self.log_ratio(margin, label)
+        return self.joined(margin, label, t, excess(t))
+
+    def log_ratio(self, margin: Numbers, label: Numbers) -> Numbers:
+        """The logarithm t of μ/y."""
+        return margin - log_of(label)
+
+    def joined(self, margin: Numbers, label: Numbers, t: Numbers, near: Numbers) -> Numbers:
+        """The value from what is exact near the best margin, and from the mean elsewhere."""
+        is_near = (np.abs(t) < 1.0) & (label > 0.0)
+        return np.where(is_near, label * near, (exp_of(margin) - label) - label * t)
 
     def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative, μ − y."""
@@ -92,8 +77,16 @@ class Gamma(NamedTuple):
 
     def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Half the unit deviance."""
-        t = log_of(label) - margin
-        return np.where(np.abs(t) < 1.0, _excess(t), label * exp_of(-margin) - 1.0 - t)
+        t = self.log_ratio(margin, label)
+        return self.joined(margin, label, t, excess(t))
+
+    def log_ratio(self, margin: Numbers, label: Numbers) -> Numbers:
+        """The logarithm t of y/μ."""
+        return log_of(label) - margin
+
+    def joined(self, margin: Numbers, label: Numbers, t: Numbers, near: Numbers) -> Numbers:
+        """The value from what is exact near the best margin, and from the mean elsewhere."""
+        return np.where(np.abs(t) < 1.0, near, label * exp_of(-margin) - 1.0 - t)
 
     def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative, 1 − y/μ."""

@@ -25,7 +25,7 @@ import numpy as np
 from numba.extending import overload
 
 from trsvr._arrays import Numbers
-from trsvr._compile import record
+from trsvr._compile import jitable, record
 from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
 
 # log(1 + e) is four terms of its series, to the last digit, where e is less.
@@ -303,8 +303,38 @@ def split_value(loss: Any, margin: Numbers, label: Numbers) -> tuple[Numbers, Nu
     return loss.value(margin, label), 1.0
 
 
-@overload(split_value, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@jitable
+def excess(t: Numbers) -> Numbers:
+    """exp(t) − 1 − t for |t| ≤ 1, to all digits, by Taylor's polynomial; larger t count as that."""
+    t = np.minimum(np.maximum(t, -1.0), 1.0)
+    p = 1.0 / 355687428096000.0
+    p = p * t + 1.0 / 20922789888000.0
+    p = p * t + 1.0 / 1307674368000.0
+    p = p * t + 1.0 / 87178291200.0
+    p = p * t + 1.0 / 6227020800.0
+    p = p * t + 1.0 / 479001600.0
+    p = p * t + 1.0 / 39916800.0
+    p = p * t + 1.0 / 3628800.0
+    p = p * t + 1.0 / 362880.0
+    p = p * t + 1.0 / 40320.0
+    p = p * t + 1.0 / 5040.0
+    p = p * t + 1.0 / 720.0
+    p = p * t + 1.0 / 120.0
+    p = p * t + 1.0 / 24.0
+    p = p * t + 1.0 / 6.0
+    p = p * t + 0.5
+    return p * t * t
+
+
+# LLVM does not inline a long function, and a loop with a call does not run in vector registers: long values are put
+# together here from short ones.
+@overload(split_value, strict=False, inline="always")  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_split_value(loss: Any, margin: Any, label: Any) -> Any:
+    if hasattr(loss.instance_class, "joined"):
+        return lambda loss, margin, label: (
+            loss.joined(margin, label, loss.log_ratio(margin, label), excess(loss.log_ratio(margin, label))),
+            1.0,
+        )
     if hasattr(loss.instance_class, "split_value"):
         return lambda loss, margin, label: loss.split_value(margin, label)
     return lambda loss, margin, label: (loss.value(margin, label), 1.0)
