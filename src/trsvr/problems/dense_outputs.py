@@ -340,8 +340,7 @@ class DenseOutputView(CurvatureView):
         one = MarginKernels(rows, labels, weights, np.empty(0), Logistic(), regularizer, columns, intercept)
         self._gram = SampledMatrix(problem, one)
         known = Prices.of_rows(problem.n_samples, d, self.n_outputs, problem.n_entries)
-        shared = (self.n_rows * known.matrix_row + known.factor) / self.n_outputs
-        self._prices = known._replace(batch_row=np.inf, shared=shared)
+        self._prices = known.with_shared(self.n_rows, d, self.n_outputs)
 
     def prices(self) -> Prices:
         """What arithmetic costs; batches of several outputs are not worth their noise."""

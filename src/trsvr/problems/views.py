@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What a sum over the rows costs even on no data, in multiplications.
 FLOPS_OF_A_CALL = 2e5
+# Columns of a matrix that several outputs may share: its memory.
+_WIDEST_SHARED = 8192
 
 
 class Prices(NamedTuple):
@@ -51,6 +53,11 @@ class Prices(NamedTuple):
             direction=4.0 * d * outputs / (entries * outputs + FLOPS_OF_A_CALL),
             batch_row=1.0,
         )
+
+    def with_shared(self, rows: int, d: int, outputs: int) -> Prices:
+        """The same where outputs can share one matrix of all rows, unless its memory forbids it."""
+        whole = (rows * self.matrix_row + self.factor) / outputs
+        return self._replace(shared=whole if d <= _WIDEST_SHARED else math.inf, batch_row=math.inf)
 
     def of_matrix(self, rows: int) -> float:
         """Matrices from so many rows, and their factors."""

@@ -119,7 +119,7 @@ def _diagonal(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any
     it.report.curvature_rows = it.problem.n_samples
     kept.exact = True
     norm = norms.DiagonalNorm(kept.losses + norms.stiffness(penalty))
-    if it.chosen.norm is None and kept.products >= rules.patience * view.prices().shared:
+    if it.chosen.norm is None and kept.products >= rules.shared_patience * view.prices().shared:
         _correlate(it, penalty)
     if kept.correlations is not None:
         return norms.SharedNorm(norm.diagonal, kept.correlations)

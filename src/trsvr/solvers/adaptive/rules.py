@@ -22,6 +22,8 @@ class Rules:
     products_per_blocks: float = 2.0
     #: one that costs more, or a new one, once products have cost so many times as much
     patience: float = 2.0
+    #: and one that several outputs share once they have cost so many times as much: it saves no more than half of them
+    shared_patience: float = 4.0
     #: columns beyond which no matrix is made, whatever it costs: its memory
     widest_matrix: int = 2000
     #: rows of P: so many times N/d cost about half a pass

@@ -81,12 +81,9 @@ class OutputTensorView(TensorView):
         if sums.table is None:
             sums.table = Table(sums)
         self._table: Table = sums.table
-        known = self._prices
-        shared = (self.n_rows * known.matrix_row + known.factor) / self.n_outputs
+        known = self._prices.with_shared(self.n_rows, self.d // self.n_outputs, self.n_outputs)
         # Directions that improve a norm would have to travel.
-        self._prices = known._replace(
-            batch_row=math.inf, shared=shared, direction=math.inf, factor=known.factor + _ONE_BY_ONE
-        )
+        self._prices = known._replace(direction=math.inf, factor=known.factor + _ONE_BY_ONE)
 
     def _blocks(self, length: int) -> Iterator[tuple[slice, Tensor]]:
         for begin in range(0, self.n_rows, length):
