@@ -26,6 +26,7 @@ import scipy.sparse
 
 from trsvr import _check, _html
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._draws import NO_EPOCH
 from trsvr.parts.damping import sums_of
 from trsvr.problems.base import Problem, as_problem
@@ -554,10 +555,11 @@ class _Fit:
             )
         sizes = np.sqrt(squares)
         scaled = centred / np.outer(sizes, sizes)
-        factor, failed = lapack.dpotrf(scaled)
-        sure = 0.0 if failed else lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max())[0]
+        with one_blas_thread():  # to wake others takes longer than a matrix of this size
+            factor, failed = lapack.dpotrf(scaled)
+            sure = 0.0 if failed else lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max())[0]
+            half = lapack.dpotri(factor)[0] if sure > _ROUNDING * d else factor
         if sure > _ROUNDING * d:
-            half = lapack.dpotri(factor)[0]
             inverse = (np.triu(half) + np.triu(half, 1).T) / np.outer(sizes, sizes)
             inverse[-1] -= frame.means @ inverse[:-1]
             inverse[:, -1] -= inverse[:, :-1] @ frame.means
