@@ -71,7 +71,7 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
     may_take_over(it, radius.contraction)
     own.swap_views()
     left = left_to_gain(it, outcome, decrease)
-    radius.cg_tolerance = next_tolerance(state, outcome, decrease, left, rules)
+    radius.cg_tolerance = max(next_tolerance(state, outcome, decrease, left, rules), _mistaken(it, outcome))
     # With raised curvatures steps are short, and that they gain little says nothing.
     own.expected_decrease = math.inf if own.caution.raised and own.graded else left
     if own.nonconvex:
@@ -149,8 +149,7 @@ def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float,
 
     The model predicted a gradient; what came differs by a part w of the last one, in P⁻¹. That part falls with the
     gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe. No more than
-    ends the run, where that is known: what is left to gain falls with the square of the residual. And far from the
-    minimiser no more than the gain was predicted: a first step may end where the gradient is small and the model wrong.
+    ends the run, where that is known: what is left to gain falls with the square of the residual.
     """
     if outcome.predicted_gradient is None or not outcome.taken.is_inside or not min(decrease, outcome.decrease) > 0.0:
         return rules.cg_tolerance
@@ -161,7 +160,15 @@ def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float,
     goal = state.goal
     part = goal.decrease / left if left > 0.0 else 0.0  # the estimate may underflow
     enough = rules.cg_enough * min(math.sqrt(part), goal.gradient / largest)
-    mistaken = abs(gained(outcome, state) / outcome.predicted - 1.0) if outcome.predicted > 0.0 else 0.0
-    if mistaken > rules.cg_mistaken:
-        expected = max(expected, mistaken)
     return min(max(expected, rounding, enough), rules.cg_loosest)
+
+
+def _mistaken(it: Iteration, outcome: Outcome) -> float:
+    """With several outputs, far from the minimiser: no more exactly than the last gain was predicted.
+
+    A first step may end where the gradient is small and the model wrong.
+    """
+    if it.own.here.n_outputs == 1 or not outcome.predicted > 0.0:
+        return 0.0
+    mistaken = abs(gained(outcome, it.state) / outcome.predicted - 1.0)
+    return min(mistaken, it.rules.cg_loosest) if mistaken > it.rules.cg_mistaken else 0.0

@@ -17,7 +17,7 @@ class Rules:
 
     # ---------------------------------------------------------------------------------------------- P: which, and when
     #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
-    products_per_matrix: float = 15.0
+    products_per_matrix: float = 60.0
     #: so many where each of several outputs has one, and all could share one: they are no model of H, only a norm
     products_per_blocks: float = 2.0
     #: one that costs more, or a new one, once products have cost so many times as much
@@ -96,7 +96,7 @@ class Rules:
     cg_rounding: float = 1e-18
     #: nor further than ends the run: this part of what would
     cg_enough: float = 0.3
-    #: nor than the last gain was predicted, if that was wrong by more than this part
+    #: with several outputs: nor than the last gain was predicted, if that was wrong by more than this part
     cg_mistaken: float = 0.1
     #: they are not cut off: each new beginning costs them what they have learnt
     most_products: int = 5000
