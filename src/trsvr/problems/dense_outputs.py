@@ -332,6 +332,8 @@ class DenseOutputView(CurvatureView):
         )
         self._slopes, self._curvatures = np.zeros((self.n_rows, self.n_outputs), self._type), np.zeros(self.n_rows)
         self._raised: tuple[NDArray[Any], Vector] | None = None
+        if not problem.squared_rows.size:
+            problem._scan()
         mean, largest = problem.mean_squared_row, problem.largest_squared_row or 0.0
         self._narrow = self._type == np.float32 and mean > _SMALL and largest < _LARGE
         self._sums = _Sums(self._rows, self.n_outputs)

@@ -296,6 +296,7 @@ class _View(CurvatureView):
         """∇r(x)."""
         return self.model.penalty_slopes(x)
 
+    @np.errstate(all="ignore")
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f."""
         model, columns = self.model, self.model.penalised // self.model.outputs
@@ -526,4 +527,7 @@ class WholeOutputView(SmallOutputView):
         own = model.gram(model.weighted(chances))
         for k in range(outputs):
             matrix[k::outputs, k::outputs] += own[k]
+        if d * outputs > model.penalised:
+            # What all intercepts have in common the losses do not see: it stays where it is, and rounding out of it.
+            matrix[-outputs:, -outputs:] += np.trace(matrix[-outputs:, -outputs:]) / outputs
         return matrix[None], self.n_rows

@@ -88,8 +88,9 @@ def _unless_doubtful(it: Iteration) -> float:
         return own.expected_decrease
     before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
     cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
-    enough = rules.certified_small if cheap else rules.certified
-    doubtful = own.bound > enough * abs(state.value) and own.bound < rules.falls * before
+    part = rules.certified_small if cheap else rules.certified
+    enough = part * abs(state.value) if cheap else max(part * abs(state.value), state.goal.decrease)
+    doubtful = own.bound > enough and own.bound < rules.falls * before
     return own.bound if doubtful else own.expected_decrease
 
 
@@ -129,7 +130,12 @@ def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     Values and slopes at both ends make a cubic, and its lowest point is where the step should have ended.
     """
     own, rules, step = it.own, it.rules, outcome.taken
-    if own.here.n_outputs == 1 or own.radius.shortened >= rules.shortened or not own.norm.exact or own.nonconvex:
+    if (
+        math.isinf(own.here.prices().shared)
+        or own.radius.shortened >= rules.shortened
+        or not own.norm.exact
+        or own.nonconvex
+    ):
         return False
     falls, rises, risen = dot(outcome.gradient, step.step), dot(trial.gradient, step.step), trial.value - outcome.value
     if not (falls < 0.0 < rises and math.isfinite(risen)):
@@ -164,11 +170,11 @@ def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float,
 
 
 def _mistaken(it: Iteration, outcome: Outcome) -> float:
-    """With several outputs, far from the minimiser: no more exactly than the last gain was predicted.
+    """Where outputs could share a matrix, far from the minimiser: no more exactly than the last gain was predicted.
 
     A first step may end where the gradient is small and the model wrong.
     """
-    if it.own.here.n_outputs == 1 or not outcome.predicted > 0.0:
+    if math.isinf(it.own.here.prices().shared) or not outcome.predicted > 0.0:
         return 0.0
     mistaken = abs(gained(outcome, it.state) / outcome.predicted - 1.0)
     return min(mistaken, it.rules.cg_loosest) if mistaken > it.rules.cg_mistaken else 0.0

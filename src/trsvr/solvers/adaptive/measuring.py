@@ -86,7 +86,7 @@ def _moved(it: Iteration) -> float:
     """By which part the curvatures have changed, after they are raised as far as caution asks for."""
     own, rules, view, caution = it.own, it.rules, it.own.here, it.own.caution
     if caution.raised and _raise_curvatures(own, rules) and own.radius.accepted:
-        caution.give_up(own.graded)
+        caution.give_up()
         view.evaluate(it.state.x)
         it.report.gradient_evaluations += it.problem.n_samples
     weight = view.total_weight()

@@ -82,7 +82,7 @@ class Rules:
     #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
     shrink: float = 0.25
     grow: float = 2.0
-    #: with several outputs a refused step is tried so often again, shorter, before curvatures are raised
+    #: where outputs could share a matrix a refused step is tried so often again, shorter, before curvatures are raised
     shortened: int = 1
     #: at least this part of it
     least_part: float = 0.05
@@ -96,7 +96,7 @@ class Rules:
     cg_rounding: float = 1e-18
     #: nor further than ends the run: this part of what would
     cg_enough: float = 0.3
-    #: with several outputs: nor than the last gain was predicted, if that was wrong by more than this part
+    #: where outputs could share a matrix nor than the last gain was predicted, if that was wrong by more
     cg_mistaken: float = 0.1
     #: they are not cut off: each new beginning costs them what they have learnt
     most_products: int = 5000
