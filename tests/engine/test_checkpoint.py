@@ -681,5 +681,5 @@ def test_nobody_is_told_to_remove_a_file_that_is_not_ours(convex, tmp_path, cont
     with pytest.raises(CheckpointError, match=r"is not a checkpoint of trsvr.*left as it is") as error:
         run(convex[0], trsvr.SVRG(), checkpoint=data)
     assert "remove it" not in str(error.value)
-    assert "Choose another file" in str(error.value)
+    assert "Name another file" in str(error.value)
     assert data.read_text() == content

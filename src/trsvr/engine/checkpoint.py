@@ -198,9 +198,7 @@ def _other_kind(path: Path, begin: bytes) -> CheckpointError:
         return CheckpointError(
             f"{path} is a checkpoint of format {number}, from another version of trsvr; this one reads {FORMAT}"
         )
-    return NotACheckpoint(
-        f"{path} is not a checkpoint of trsvr, or its beginning is damaged; it is left as it is. Choose another file"
-    )
+    return NotACheckpoint(f"{path} is not a checkpoint of trsvr, or its beginning is damaged; it is left as it is")
 
 
 def _check_digest(path: Path, file: Any, size: int) -> None:
