@@ -320,6 +320,7 @@ class LinearModel(LinearProblem):
             return SmallCentredProblem(self, model.with_regularizer(self.regularizer), means)
         return CentredProblem(self, Centring(self.column_means, self.n_outputs))
 
+    @np.errstate(all="ignore")
     def why_few_digits(self) -> str:
         """Without an intercept nothing is centred."""
         squares = self.mean_squared_row
@@ -336,7 +337,7 @@ class LinearModel(LinearProblem):
         """Weighted means of the columns; zero where they are no numbers. They need not be exact."""
         weights = self.kernels.weights if self.kernels.weights.size else np.ones(self.kernels.labels.size)
         if self.n_outputs > 1 or not self.intercept:
-            with one_blas_thread():
+            with np.errstate(all="ignore"), one_blas_thread():
                 means = np.asarray(weights @ as_matrix(self.kernels.rows, self.n_features)) / self.n_samples
         else:
             along = np.zeros(self.n_parameters)

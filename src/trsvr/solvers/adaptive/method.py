@@ -128,7 +128,9 @@ class AdaptiveTRSVR(Solver):
         own = own_state(state)
         view = own.here if own.begun else own.there
         known = view.gap_bound(state.x, state.value, state.gradient)
-        return problem.gap_bound(problem.frame.outside(state.x)) if math.isnan(known) else known
+        if not math.isnan(known) or problem.is_elsewhere:
+            return known
+        return problem.gap_bound(problem.frame.outside(state.x))
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""
