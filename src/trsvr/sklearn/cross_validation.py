@@ -128,7 +128,7 @@ class TRSVRClassifierCV(ClassifierBase):
         X, y = self._checked_data(X, y)
         places = self._encode(y)
         weights = checked_weights(sample_weight, X.shape[0])
-        split_params, score_params = self._routed(weights, params)
+        split_params, score_params = routed(self, weights, params)
         folds = list(check_cv(self.cv, y, classifier=True).split(X, y, **split_params))
         per_class = class_weights(self.class_weight, self.classes_, places, weights)
         total = weights if per_class is None else per_class[places] * (1.0 if weights is None else weights)
@@ -239,18 +239,6 @@ class TRSVRClassifierCV(ClassifierBase):
         scorer = _with_labels(get_scorer("accuracy" if self.scoring is None else self.scoring), self.classes_)
         return float(scorer(self, X, y, **score_params))
 
-    def _routed(self, weights: Array | None, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Parameters of the splitter and of the scorer."""
-        if sklearn.get_config()["enable_metadata_routing"]:
-            routed = process_routing(self, "fit", sample_weight=weights, **params)
-            return routed.splitter.split, routed.scorer.score
-        if params:
-            raise ValueError(
-                f"fit got {', '.join(params)}, which is only supported if enable_metadata_routing=True; "
-                "sklearn.set_config(enable_metadata_routing=True) sets it"
-            )
-        return {}, {} if weights is None else {"sample_weight": weights}
-
     def get_metadata_routing(self) -> Any:
         """Who gets which of the parameters passed to `fit` and `score`."""
         return (
@@ -269,6 +257,19 @@ class _Scored(TRSVRClassifier):
 
     def _checked_new(self, X: Any) -> Any:
         return X
+
+
+def routed(estimator: Any, weights: Array | None, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters of the splitter and of the scorer."""
+    if sklearn.get_config()["enable_metadata_routing"]:
+        routed = process_routing(estimator, "fit", sample_weight=weights, **params)
+        return routed.splitter.split, routed.scorer.score
+    if params:
+        raise ValueError(
+            f"fit got {', '.join(params)}, which is only supported if enable_metadata_routing=True; "
+            "sklearn.set_config(enable_metadata_routing=True) sets it"
+        )
+    return {}, {} if weights is None else {"sample_weight": weights}
 
 
 def next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Array, Array] | None:

@@ -7,16 +7,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import sklearn
 from joblib import effective_n_jobs
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.parallel import Parallel, delayed
 
 from trsvr import _check
 from trsvr.sklearn.base import PATH_DECREASE, Array, Means, checked_strength
-from trsvr.sklearn.cross_validation import next_start, rows_of
+from trsvr.sklearn.cross_validation import next_start, routed, rows_of
 from trsvr.sklearn.foreign import like_ridge
 from trsvr.sklearn.regressor import RegressorBase, TRSVRRegressor
 
@@ -119,7 +118,7 @@ class TRSVRRegressorCV(RegressorBase):
         self._loss()
         self.alphas_ = self._strengths()
         X, y, weights, shift = self._checked_rows(X, y, sample_weight, offset)
-        split_params, score_params = self._routed(weights, params)
+        split_params, score_params = routed(self, weights, params)
         folds = list(check_cv(self.cv, y, classifier=False).split(X, y, **split_params))
         jobs = min(effective_n_jobs(self.n_jobs), len(folds)) if self.device in (None, "cpu") else 1
         means = self._means(None)
@@ -199,18 +198,6 @@ class TRSVRRegressorCV(RegressorBase):
         return self.alpha_
 
     # ----------------------------------------------------------------------------------------------------- routing
-
-    def _routed(self, weights: Array | None, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Parameters of the splitter and of the scorer."""
-        if sklearn.get_config()["enable_metadata_routing"]:
-            routed = process_routing(self, "fit", sample_weight=weights, **params)
-            return routed.splitter.split, routed.scorer.score
-        if params:
-            raise ValueError(
-                f"fit got {', '.join(params)}, which is only supported if enable_metadata_routing=True; "
-                "sklearn.set_config(enable_metadata_routing=True) sets it"
-            )
-        return {}, {} if weights is None else {"sample_weight": weights}
 
     def get_metadata_routing(self) -> Any:
         """Who gets which of the parameters passed to `fit`."""
