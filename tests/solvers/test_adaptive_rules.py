@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 
 from trsvr._draws import Draws
+from trsvr.parts.acceptance import Point, gained_nothing
 from trsvr.parts.caution import Caution
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.norms import DenseNorm, DiagonalNorm, IdentityNorm
 from trsvr.parts.pairs import Pairs
-from trsvr.problems import FunctionProblem
-from trsvr.problems.base import PlainView
+from trsvr.problems import logistic
 from trsvr.problems.steps import Exit, NormedStep
 from trsvr.problems.views import Prices, Raising
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.endings import estimate
-from trsvr.solvers.adaptive.judgement import _mistaken, next_tolerance
+from trsvr.solvers.adaptive.judgement import _mistaken, _next_tolerance
 from trsvr.solvers.adaptive.measuring import first_rows, kind_of_norm
 from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
+from trsvr.solvers.remembered import RememberedRules
 
 RULES = Rules()
 
@@ -37,9 +38,8 @@ def outcome(
     nothing = np.zeros(2)
     taken = NormedStep(nothing, nothing, 1.0, exit, 1)
     measured = Measured(DiagonalNorm(np.ones(2)) if norm is None else norm, nothing)
-    return Outcome(
-        np.ones(2), value, np.array([1.0, 0.0]), measured, taken, decrease, predicted, length, predicted_gradient
-    )
+    before = Point(np.ones(2), value, np.array([1.0, 0.0]), decrease)
+    return Outcome(before, measured, taken, predicted, length, predicted_gradient)
 
 
 # --------------------------------------------------------------------------------------------------------------- rules
@@ -61,7 +61,8 @@ def test_every_rule_is_a_number_of_its_own_and_can_be_replaced():
 
 def test_every_rule_is_explained_on_the_page():
     page = (Path(__file__).parents[2] / "docs/adaptive.md").read_text(encoding="utf-8")
-    assert [rule.name for rule in fields(Rules) if f"`{rule.name}`" not in page] == []
+    numbers = {rule.name for rule in (*fields(Rules), *fields(RememberedRules))}
+    assert sorted(name for name in numbers if f"`{name}`" not in page) == []
 
 
 def test_which_norm_pays():
@@ -147,8 +148,8 @@ def test_an_escape_goes_downhill_and_is_given_up_when_it_is_short():
 
 
 def state_of_two():
-    problem = FunctionProblem(4, 2, lambda x, i: x, lambda x, i: 0.5 * float(x @ x))
-    views = PlainView(problem), PlainView(problem)
+    problem = logistic(np.eye(2)[[0, 1, 0, 1]], [0, 1, 1, 0])
+    views = problem.curvature_view(), problem.curvature_view()
     return AdaptiveState("identity", *views, Radius(1.0, 0.1), NormState(4.0), Caution(1e-3), 4.0, False)
 
 
@@ -195,29 +196,29 @@ def test_streams_are_named_and_do_not_depend_on_who_has_drawn_before():
 
 def test_a_matrix_that_is_the_model_says_itself_what_is_left():
     matrix = DenseNorm(np.eye(2), np.zeros(2))
-    assert estimate(outcome(matrix), 1e-3, 0.5, 0.0, True, RULES) == 1e-3
-    assert estimate(outcome(matrix), 1e-3, 0.5, 3.0, True, RULES) == 3e-3  # H was softer than P, of late
+    assert estimate(outcome(matrix), 1e-3, 0.5, 0.0, RULES) == 1e-3
+    assert estimate(outcome(matrix), 1e-3, 0.5, 3.0, RULES) == 3e-3  # H was softer than P, of late
 
 
 def test_a_step_that_was_cut_off_says_nothing():
-    assert math.isinf(estimate(outcome(exit=Exit.BOUNDARY), 1e-3, 0.5, 1.0, True, RULES))
+    assert math.isinf(estimate(outcome(exit=Exit.BOUNDARY), 1e-3, 0.5, 1.0, RULES))
 
 
 def test_a_gain_that_came_as_predicted_is_believed_and_no_other():
     kept = outcome(predicted_gradient=np.zeros(2))
-    assert estimate(kept, 1e-3, 0.5, 1.0, True, RULES) == RULES.doubt * 1e-3
-    assert estimate(kept, 1e-30, 0.5, 1.0, True, RULES) == RULES.believed * 0.5
-    assert estimate(kept, 1e-3, 0.1, 1.0, True, RULES) == 0.5  # the model was wrong: what it predicts may be left
-    assert estimate(outcome(), 1e-3, 0.5, 1.0, True, RULES) == 0.5  # it did not say where it would lead
+    assert estimate(kept, 1e-3, 0.5, 1.0, RULES) == RULES.doubt * 1e-3
+    assert estimate(kept, 1e-30, 0.5, 1.0, RULES) == RULES.believed * 0.5
+    assert estimate(kept, 1e-3, 0.1, 1.0, RULES) == 0.5  # the model was wrong: what it predicts may be left
+    assert estimate(outcome(), 1e-3, 0.5, 1.0, RULES) == 0.5  # it did not say where it would lead
     unscaled = outcome(predicted=1e-5, predicted_gradient=np.zeros(2))
-    assert estimate(unscaled, 1e-3, 1e-5, 1.0, True, RULES) == 1e-3
-    assert estimate(kept, 0.7, 0.5, 1.0, False, RULES) == 0.7  # nothing is known of scales
+    assert estimate(unscaled, 1e-3, 1e-5, 1.0, RULES) == 1e-3
 
 
 def test_a_step_of_rounding_is_told_from_one_that_gains():
-    assert outcome(predicted=1e-15).gained_nothing(1.0 - 1e-15)
-    assert not outcome(predicted=1e-3).gained_nothing(1.0)
-    assert not outcome(predicted=1e-15).gained_nothing(0.5)
+    before = outcome().before
+    assert gained_nothing(before, 1.0 - 1e-15, predicted=1e-15)
+    assert not gained_nothing(before, 1.0, predicted=1e-3)
+    assert not gained_nothing(before, 0.5, predicted=1e-15)
 
 
 # ------------------------------------------------------------------------------------------------------ next tolerance
@@ -225,8 +226,9 @@ def test_a_step_of_rounding_is_told_from_one_that_gains():
 
 def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), **changes):  # noqa: B008  # a constant
     known = {"predicted_gradient": np.array([0.1, 0.01]), "norm": IdentityNorm(), "value": 1.5, **changes}
-    state = State(np.zeros(2), None, value=1.0, gradient=np.array(gradient), goal=goal)
-    return next_tolerance(state, outcome(**known), 0.5 * float(np.dot(gradient, gradient)), left, RULES)
+    trial = Point(np.zeros(2), 1.0, np.array(gradient), 0.5 * float(np.dot(gradient, gradient)))
+    it = SimpleNamespace(rules=RULES, state=State(trial.x, None, goal=goal))
+    return _next_tolerance(it, outcome(**known), trial, left)
 
 
 def test_the_next_tolerance_follows_how_wrong_the_model_was():
@@ -239,9 +241,9 @@ def test_the_next_tolerance_follows_how_wrong_the_model_was():
 def test_where_outputs_share_a_matrix_no_more_exactly_than_the_last_gain_was_predicted():
     def mistaken(value, shared=1.0):
         view = SimpleNamespace(prices=lambda: Prices(shared=shared))
-        state = State(np.zeros(2), None, value=1.0, gradient=np.array([0.1, 0.0]))
+        trial = Point(np.zeros(2), 1.0, np.array([0.1, 0.0]), 0.005)
         known = outcome(predicted_gradient=np.array([0.1, 0.01]), norm=IdentityNorm(), value=value)
-        return _mistaken(SimpleNamespace(own=SimpleNamespace(here=view), state=state, rules=RULES), known)
+        return _mistaken(SimpleNamespace(own=SimpleNamespace(here=view), rules=RULES), known, trial)
 
     assert mistaken(1.42) == pytest.approx(0.16)  # it was 0.42, and 0.5 was predicted
     assert mistaken(1.25) == RULES.cg_loosest

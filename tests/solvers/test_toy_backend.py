@@ -60,6 +60,8 @@ class ListView(CurvatureView):
 class ListRidge(Problem):
     """(1/N) Σ ½(x_iᵀw − y_i)² + ½λ‖w‖²."""
 
+    has_view = True
+
     def __init__(self, rows, labels, penalty, **prices):
         self.rows, self.labels, self.penalty, self.prices, self.asked = rows, labels, penalty, prices, set()
         self.n_samples, self.n_parameters = len(rows), rows[0].size

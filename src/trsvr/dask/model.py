@@ -91,7 +91,7 @@ class LinearModel(Problem):
         Whether the blocks stay in the workers' memory.
     """
 
-    is_elsewhere = compiles = defined_at_zero = certifies = True
+    is_elsewhere = compiles = defined_at_zero = certifies = has_view = True
 
     def __init__(
         self,

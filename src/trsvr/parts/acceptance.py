@@ -16,6 +16,8 @@ _SAME = 8.0 * float(np.finfo(float).eps)
 # rounding.
 _SAME_AT_THE_END = 1e-11
 _THE_END = 1e-9
+# A change of f that is no more than this, relatively, is rounding.
+_ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
 class Point(NamedTuple):
@@ -40,3 +42,17 @@ def is_better(before: Point, after: Point) -> bool:
         along = dot(before.gradient + after.gradient, after.x - before.x)
         return along < 0.0 or (not math.isnan(after.value) and after.decrease < before.decrease)
     return fell > 0.0
+
+
+def gained(before: Point, after: Point) -> float:
+    """How far f has fallen; by the trapezoid rule where values do not tell."""
+    fell = before.value - after.value
+    if math.isnan(fell) or abs(fell) <= _ROUNDING * abs(before.value):
+        return -0.5 * dot(before.gradient + after.gradient, after.x - before.x)
+    return fell
+
+
+def gained_nothing(before: Point, value: float, predicted: float) -> bool:
+    """Whether f has changed by no more than its rounding, and was not expected to."""
+    rounding = _ROUNDING * abs(before.value)
+    return bool(abs(before.value - value) <= rounding and predicted <= rounding)

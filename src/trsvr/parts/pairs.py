@@ -38,7 +38,7 @@ class Pairs:
                 images = np.concatenate([self.images, images])[-most:]
             self.directions, self.images = directions, images
 
-    def improve(self, norm: DiagonalNorm | None) -> QuasiNewtonNorm | DiagonalNorm | IdentityNorm:
+    def improve(self, norm: DiagonalNorm | None = None) -> QuasiNewtonNorm | DiagonalNorm | IdentityNorm:
         """A diagonal norm, or a multiple of the identity, that agrees with H along these directions."""
         if self.directions is None or self.images is None:
             return IdentityNorm() if norm is None else norm

@@ -17,7 +17,7 @@ from trsvr.problems.families import mean_of
 from trsvr.problems.frames import Frame
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
-from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices
+from trsvr.problems.views import CurvatureView
 
 _MEMBERS = ("n_samples", "n_parameters", "value_and_gradient", "batch_gradient", "gather")
 
@@ -40,6 +40,7 @@ class Problem:
     largest_squared_row: float | None = None  # of a linear model: max over i of weight_i ‖x_i‖²
     frame: Frame = Frame()  # its coordinates
     certifies: bool = False  # whether its views may know a bound on f − min f
+    has_view: bool = False  # whether there is a `curvature_view`: more is known than gradients and products
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN where the problem has no values, and ∇f(x): one pass."""
@@ -99,7 +100,7 @@ class Problem:
 
     def curvature_view(self) -> CurvatureView:
         """What the adaptive mode looks at; a run has two of them, at the reference and at the trial point."""
-        return PlainView(self)
+        raise NotImplementedError
 
     def on_rows(self, function: Callable[..., Any], *arguments: Any, per_row: Any = None) -> list[Any]:
         """``function(part, *arguments)`` on linear models in memory that make up this one, where their rows lie.
@@ -137,7 +138,7 @@ class Problem:
 class LinearProblem(Problem):
     """What a linear model with rows in this process, or on its device, predicts."""
 
-    certifies = True
+    certifies = has_view = True
 
     n_features: int
     intercept: bool
@@ -232,36 +233,3 @@ def hessian_at(problem: Problem, x: Vector, gradient: Vector | None = None) -> C
         return gradient_difference(problem, x, here, v, length) if length > 0.0 else np.zeros_like(v)
 
     return difference
-
-
-class PlainView(CurvatureView):
-    """A finite sum of which nothing is known but gradients and products with its Hessian, penalty included."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem, self.n_rows = problem, problem.n_samples
-        self._x = self._gradient = np.full(problem.n_parameters, np.nan)
-
-    def prices(self) -> Prices:
-        """No rows to look at: no matrix, no diagonal, no batches; and products that cost much beside a vector."""
-        return Prices()
-
-    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
-        """The value f and ∇f at x."""
-        value, gradient = self._problem.value_and_gradient(x)
-        self._x, self._gradient = x.copy(), np.array(gradient, dtype=np.float64)
-        return value, gradient
-
-    def product(self, v: Vector) -> Vector:
-        """∇²f times v."""
-        return hessian_at(self._problem, self._x, self._gradient)(v)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Its point, and the gradient there."""
-        return {"x": self._x, "gradient": self._gradient}
-
-    def restore(self, snapshot: dict[str, Any]) -> None:
-        """Take over such a snapshot."""
-        for name in ("x", "gradient"):
-            if snapshot[name].shape != self._x.shape:
-                raise ValueError(f"{name} must have {self._x.size} numbers, got shape {snapshot[name].shape}")
-        self._x, self._gradient = snapshot["x"].copy(), snapshot["gradient"].copy()

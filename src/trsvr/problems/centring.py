@@ -93,6 +93,7 @@ class CentredProblem(Problem):
     """A linear model in centred coordinates, wherever its rows are."""
 
     frame: Centring
+    has_view = True
 
     def __init__(self, model: Problem, frame: Centring, kind_of_view: Any = None) -> None:
         self.model, self.frame = model, frame

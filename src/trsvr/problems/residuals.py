@@ -51,6 +51,7 @@ class ResidualProblem(Problem):
     l2: float
     towards: Vector
     scales_columns: bool = True
+    has_view = True
 
     def _set(self, n_samples: int, n_parameters: int, loss: Any, weights: Any, l2: Any, towards: Any) -> None:
         """Check and keep what every kind has."""

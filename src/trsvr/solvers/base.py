@@ -152,6 +152,16 @@ def refill(kept: Any, snapshot: dict[str, Any], but: tuple[str, ...] = ()) -> No
             setattr(kept, name, snapshot.get(name))
 
 
+def refuse_other_version(snapshot: dict[str, Any], version: int) -> None:
+    """Raise ValueError if a snapshot of the adaptive mode is of a release that went other ways."""
+    if snapshot.get("version") != version:
+        raise ValueError(
+            f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release with "
+            f"other coordinates or random numbers; this one reads version {version}. "
+            "Begin the run anew, in another file"
+        )
+
+
 @dataclass
 class EpochReport:
     """What one epoch did; ``outcome`` is what `Solver.judge` needs to know of it."""

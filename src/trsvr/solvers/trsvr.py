@@ -117,7 +117,9 @@ class TRSVR(Preset):
         if self == TRSVR() and isinstance(problem, ResidualProblem):
             smaller = min(problem.n_residuals, problem.n_parameters)
             return LevenbergMarquardt() if smaller <= _LARGEST_FACTOR else method
-        if isinstance(method, AdaptiveTRSVR) or self.alpha != "auto":
+        if isinstance(method, AdaptiveTRSVR):
+            return method.resolve(problem, x, recommended_step)
+        if self.alpha != "auto":
             return method
         rows = method.rows_per_step(problem)
         return self._with(recommended_step(problem, "svrg", batch_size=rows, x=x))

@@ -8,13 +8,13 @@ import numpy as np
 
 from trsvr._arrays import Vector
 from trsvr._vectors import dot
+from trsvr.parts.exactness import FoundStep
 from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import DenseNorm
-from trsvr.parts.second_look import second_look
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.steps import Exit
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import FoundStep, Iteration, Measured, Outcome
+from trsvr.solvers.adaptive.state import Iteration, Measured, Outcome
 
 _ROUNDING = 64 * float(np.finfo(float).eps)
 
@@ -25,35 +25,32 @@ def left_to_gain(it: Iteration, outcome: Outcome, decrease: float) -> float:
     ``decrease`` is ½‖g‖²_{P⁻¹} at the new point. An estimate that would end the run gets a second look.
     """
     state, own, rules = it.state, it.own, it.rules
-    known = own.here.prices().diagonal < math.inf
-    if outcome.decrease > 0.0:
-        softness = outcome.predicted / outcome.decrease
-        own.radius.softness = max(softness, rules.forget * own.radius.softness)
-    expected = estimate(outcome, decrease, outcome.value - state.value, own.radius.softness, known, rules)
+    before = outcome.before
+    if before.decrease > 0.0:
+        own.radius.softness = max(outcome.predicted / before.decrease, rules.forget * own.radius.softness)
+    expected = estimate(outcome, decrease, before.value - state.value, own.radius.softness, rules)
     little = state.goal.decrease or rules.little * abs(state.value)
     if not expected <= little:
         return expected
-    look = _second_look if known else _plain_look
-    expected = look(it, outcome.measured, expected, little)
+    expected = _second_look(it, outcome.measured, expected, little)
     # Conjugate gradients that were cut short because the time is up have predicted too little.
     return math.nan if state.time_is_up() else expected
 
 
-def estimate(outcome: Outcome, decrease: float, gained: float, softness: float, known: bool, rules: Rules) -> float:
+def estimate(outcome: Outcome, decrease: float, gained: float, softness: float, rules: Rules) -> float:
     """½‖g‖²_{P⁻¹}, or what follows from the last step's gain where P is no model of H.
 
     After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
-    ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it. ``known`` says whether
-    anything but products is known of the Hessian.
+    ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it.
     """
     norm, predicted = outcome.measured.norm, outcome.predicted
     if isinstance(norm, DenseNorm) and norm.convex:
         return max(1.0, softness) * decrease
     if outcome.taken.is_cut_off:
         return math.inf  # a short step gains little, wherever it is made
-    right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + _ROUNDING * abs(outcome.value)
+    right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + _ROUNDING * abs(outcome.before.value)
     # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
-    knows = known and predicted >= rules.scaled * outcome.decrease
+    knows = predicted >= rules.scaled * outcome.before.decrease
     if right and outcome.predicted_gradient is not None and outcome.taken.is_inside and knows:
         return max(rules.doubt * softness * decrease, rules.believed * predicted)
     return predicted if knows else max(predicted, decrease)
@@ -105,28 +102,6 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
     return max(expected, seen)
 
 
-def _plain_look(it: Iteration, measured: Measured, expected: float, little: float) -> float:
-    """The same where nothing is known but products: an estimate in a norm without units proves nothing."""
-    state, own, rules, n = it.state, it.own, it.rules, it.problem.n_samples
-    seen = second_look(
-        own.here.product,
-        measured.norm,
-        state.gradient,
-        it.problem.has_products,
-        rules.finest_look,
-        rules.look_products,
-        state.time_is_up,
-    )
-    it.report.hessian_products += seen.products
-    it.report.gradient_evaluations += seen.products * n
-    if seen.downwards is not None:
-        own.escape.along(np.ascontiguousarray(seen.downwards), state.gradient)
-        return math.inf
-    if seen.expected > little:
-        own.ahead = FoundStep(seen.step, seen.product, math.sqrt(measured.norm.dual(seen.product)))
-    return max(expected, seen.expected)
-
-
 def _can_be_hidden(penalty: Vector, losses: Vector | None, squared: float) -> float:
     """What conjugate gradients may have passed by, ½‖g‖²/λ at most; infinite where the penalty says nothing.
 
@@ -150,8 +125,6 @@ def escape_of(it: Iteration, measured: Measured) -> float:
     """
     state, own, rules = it.state, it.own, it.rules
     expected = own.expected_decrease
-    if own.plain:
-        return _plain_look(it, measured, expected, rules.little * abs(state.value))
     if expected > rules.little * max(abs(state.value), np.finfo(float).tiny):
         return expected
     if math.sqrt(dot(state.gradient, state.gradient)) > rules.small_gradient:

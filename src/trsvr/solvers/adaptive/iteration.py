@@ -6,12 +6,14 @@ import math
 
 from trsvr._arrays import Vector
 from trsvr._draws import Draws
-from trsvr.parts.steps import conjugate_gradients, quasi_newton_step, walk
+from trsvr.parts.acceptance import Point
+from trsvr.parts.exactness import FoundStep
+from trsvr.parts.steps import conjugate_gradients, walk
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken, WalkRequest
 from trsvr.solvers.adaptive.dual import ascend
 from trsvr.solvers.adaptive.endings import escape_of
 from trsvr.solvers.adaptive.measuring import measure
-from trsvr.solvers.adaptive.state import FoundStep, Iteration, Measured, Outcome
+from trsvr.solvers.adaptive.state import Iteration, Measured, Outcome
 
 
 def outer_iteration(it: Iteration, draws: Draws) -> None:
@@ -23,21 +25,17 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
     if own.dual.active:
         ascend(it, draws)
         return
-    reference, gradient = state.x.copy(), state.gradient
     measured, taken, size = _first_step(it, draws)
-    state.x += taken.found.step
-    report.steps += 1
     report.outcome = Outcome(
-        reference,
-        state.value,
-        gradient,
+        Point(state.x.copy(), state.value, state.gradient, 0.5 * size * size),
         measured,
         taken.found,
-        decrease=0.5 * size * size,
-        predicted=taken.found.predicted(gradient) + taken.left,
+        predicted=taken.found.predicted(state.gradient) + taken.left,
         length=taken.found.length / size if size > 0.0 else 0.0,
         predicted_gradient=taken.predicted_gradient if own.norm.exact else None,
     )
+    state.x += taken.found.step
+    report.steps += 1
     if own.escape.direction is None and not own.norm.exact and _inner_steps_pay(it):
         _inner_steps(it, report.outcome, draws)
     report.inner_steps = report.steps
@@ -52,7 +50,7 @@ def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken, float
     own, gradient = it.own, it.state.gradient
     measured = measure(it, draws)
     ahead, own.ahead = own.ahead, FoundStep()
-    if (own.nonconvex or own.plain) and not gradient.any():
+    if own.nonconvex and not gradient.any():
         own.expected_decrease = 0.0  # nothing but the curvature can tell a minimum from a saddle point here
         own.expected_decrease = escape_of(it, measured)
     if own.escape.direction is not None:
@@ -79,13 +77,9 @@ def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
     request = _request(it, measured, gradient, size)
     if measured.product is not None:
         taken = conjugate_gradients(measured.product, request)
-    elif own.plain and own.norm.pairs.directions is not None and own.norm.free < it.free_steps:
-        taken = quasi_newton_step(request)
-        own.norm.free += 1
     else:
         taken = own.here.step(request)
-        own.norm.free = 0
-        own.norm.pairs.remember(taken.pairs, it.rules.plain_pairs if it.free_steps else it.rules.pairs)
+        own.norm.pairs.remember(taken.pairs, it.rules.pairs)
         report.hessian_products += taken.found.products
         report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
         own.norm.products += taken.found.products
@@ -135,15 +129,15 @@ def _inner_steps(it: Iteration, outcome: Outcome, draws: Draws) -> None:
 
     request = WalkRequest(
         state.x,
-        outcome.x,
-        outcome.gradient,
+        outcome.before.x,
+        outcome.before.gradient,
         measured.norm,
         own.radius.alpha,
         int(own.batch_size),
         (it.chosen.inner_steps or rules.most_inner_steps) - 1,
         it.chosen.batch_size is not None,
         rules.noise,
-        rules.longest_walk * outcome.decrease if own.nonconvex else math.inf,
+        rules.longest_walk * outcome.before.decrease if own.nonconvex else math.inf,
         draws,
         step,
         walk,

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from trsvr._vectors import all_finite, dot
-from trsvr.parts.acceptance import Point, is_better
+from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better
+from trsvr.parts.exactness import FoundStep, next_tolerance
 from trsvr.parts.norms import DenseNorm
 from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
-from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import FoundStep, Iteration, Outcome
-from trsvr.solvers.base import Progress, State
+from trsvr.solvers.adaptive.state import Iteration, Outcome
+from trsvr.solvers.base import Progress
 
 _EPSILON = float(np.finfo(float).eps)
 
@@ -25,44 +25,31 @@ def judge(it: Iteration) -> Progress:
         return judge_ascent(it)
     finite = all_finite(state.gradient) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
-    if it.free_steps and finite:  # the step has shown a curvature, whether it is kept or not
-        own.norm.pairs.remember([(state.x - outcome.x, state.gradient - outcome.gradient)], it.rules.plain_pairs)
-    reference = Point(outcome.x, outcome.value, outcome.gradient, outcome.decrease)
-    trial = Point(state.x, state.value, state.gradient, decrease)
-    if finite and is_better(reference, trial):
-        at_floor = _go_on(it, outcome, decrease)
-        return Progress(_unless_doubtful(it), at_floor, own.nonconvex or own.plain)
-    step = float(np.abs(state.x - outcome.x).max())
-    at_floor = finite and own.escape.direction is None and outcome.gained_nothing(state.value)
-    at_floor = at_floor or step <= _EPSILON * float(np.abs(outcome.x).max(initial=0.0))
-    if at_floor and it.free_steps and not outcome.taken.products:
-        at_floor, own.norm.free = False, it.rules.free_steps  # the Hessian itself has not been asked
-        own.norm.pairs.forget()
-    state.x[:] = outcome.x
-    state.value, state.gradient = outcome.value, outcome.gradient
+    before, trial = outcome.before, Point(state.x, state.value, state.gradient, decrease)
+    if finite and is_better(before, trial):
+        at_floor = _go_on(it, outcome, trial)
+        return Progress(_unless_doubtful(it), at_floor, own.nonconvex)
+    at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, outcome.predicted)
+    step = float(np.abs(state.x - before.x).max())
+    at_floor = at_floor or step <= _EPSILON * float(np.abs(before.x).max(initial=0.0))
     report.rejected = 1
     _be_warned(it, outcome, trial)
-    return Progress(own.expected_decrease, at_floor, own.nonconvex or own.plain)
+    state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
+    return Progress(own.expected_decrease, at_floor, own.nonconvex)
 
 
-def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
+def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     """The trial point is the next reference: all that is remembered follows what it gained and what is left.
 
     Returns whether neither values nor gradients tell the two points apart any more.
     """
-    state, own, rules, radius, norm = it.state, it.own, it.rules, it.own.radius, it.own.norm
+    state, own, rules, radius, norm, before = it.state, it.own, it.rules, it.own.radius, it.own.norm, outcome.before
     own.escape.direction = None
     refused, radius.accepted, radius.shortened = not radius.accepted, True, 0
     if not refused:
         own.caution.after_a_good_step(rules.more_caution)
-    radius.contraction = decrease / outcome.decrease if outcome.decrease > 0.0 else 0.0
-    if own.plain:
-        ratio = gained(outcome, state) / outcome.predicted if outcome.predicted > 0.0 else 0.0
-        if ratio < rules.poor_ratio:
-            radius.alpha = rules.shrink * min(radius.alpha, outcome.length or radius.alpha)
-        elif ratio > rules.good_ratio and not outcome.taken.is_inside:
-            radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
-    elif not outcome.taken.is_inside and not (refused and own.nonconvex):
+    radius.contraction = trial.decrease / before.decrease if before.decrease > 0.0 else 0.0
+    if not outcome.taken.is_inside and not (refused and own.nonconvex):
         radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
     if radius.contraction > rules.useless and isinstance(outcome.measured.norm, DenseNorm):
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
@@ -70,15 +57,15 @@ def _go_on(it: Iteration, outcome: Outcome, decrease: float) -> bool:
         norm.wanted_rows *= 2.0
     may_take_over(it, radius.contraction)
     own.swap_views()
-    left = left_to_gain(it, outcome, decrease)
-    radius.cg_tolerance = max(next_tolerance(state, outcome, decrease, left, rules), _mistaken(it, outcome))
+    left = left_to_gain(it, outcome, trial.decrease)
+    radius.cg_tolerance = max(_next_tolerance(it, outcome, trial, left), _mistaken(it, outcome, trial))
     # With raised curvatures steps are short, and that they gain little says nothing.
     own.expected_decrease = math.inf if own.caution.raised and own.graded else left
     if own.nonconvex:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
     full = outcome.length >= 1.0 and not outcome.taken.is_cut_off
-    return full and radius.contraction > rules.useless and outcome.gained_nothing(state.value)
+    return full and radius.contraction > rules.useless and gained_nothing(before, state.value, outcome.predicted)
 
 
 def _unless_doubtful(it: Iteration) -> float:
@@ -94,14 +81,6 @@ def _unless_doubtful(it: Iteration) -> float:
     return own.bound if doubtful else own.expected_decrease
 
 
-def gained(outcome: Outcome, state: State) -> float:
-    """How far f has fallen; by the trapezoid rule where values do not tell."""
-    fell = outcome.value - state.value
-    if math.isnan(fell) or abs(fell) <= 64 * _EPSILON * abs(outcome.value):
-        return -0.5 * dot(outcome.gradient + state.gradient, state.x - outcome.x)
-    return fell
-
-
 def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
     """The step went wrong: a shorter one along an escape, raised curvatures, or a smaller radius and larger samples."""
     own, rules, radius, norm = it.own, it.rules, it.own.radius, it.own.norm
@@ -112,7 +91,6 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
     if _shorten(it, outcome, trial):
         return
     norm.averaged = 0
-    norm.free += rules.free_steps // 3
     # It is more often the curvature that is too small, far from the minimiser, than the sample.
     if own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution) and not own.nonconvex:
         return
@@ -129,7 +107,7 @@ def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
 
     Values and slopes at both ends make a cubic, and its lowest point is where the step should have ended.
     """
-    own, rules, step = it.own, it.rules, outcome.taken
+    own, rules, step, before = it.own, it.rules, outcome.taken, outcome.before
     if (
         math.isinf(own.here.prices().shared)
         or own.radius.shortened >= rules.shortened
@@ -137,7 +115,7 @@ def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
         or own.nonconvex
     ):
         return False
-    falls, rises, risen = dot(outcome.gradient, step.step), dot(trial.gradient, step.step), trial.value - outcome.value
+    falls, rises, risen = dot(before.gradient, step.step), dot(trial.gradient, step.step), trial.value - before.value
     if not (falls < 0.0 < rises and math.isfinite(risen)):
         return False
     bend = falls + rises - 3.0 * risen
@@ -150,31 +128,20 @@ def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     return True
 
 
-def next_tolerance(state: State, outcome: Outcome, decrease: float, left: float, rules: Rules) -> float:
-    """How exactly the next subproblem on the whole Hessian is worth solving.
-
-    The model predicted a gradient; what came differs by a part w of the last one, in P⁻¹. That part falls with the
-    gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error, and the half of that way is safe. No more than
-    ends the run, where that is known: what is left to gain falls with the square of the residual.
-    """
-    if outcome.predicted_gradient is None or not outcome.taken.is_inside or not min(decrease, outcome.decrease) > 0.0:
-        return rules.cg_tolerance
-    wrong = math.sqrt(0.5 * outcome.measured.norm.dual(state.gradient - outcome.predicted_gradient) / outcome.decrease)
-    expected = wrong * (decrease / outcome.decrease) ** 0.25
-    rounding = math.sqrt(rules.cg_rounding * abs(state.value) / decrease)
-    largest = float(np.abs(state.gradient).max())
-    goal = state.goal
-    part = goal.decrease / left if left > 0.0 else 0.0  # the estimate may underflow
-    enough = rules.cg_enough * min(math.sqrt(part), goal.gradient / largest)
-    return min(max(expected, rounding, enough), rules.cg_loosest)
+def _next_tolerance(it: Iteration, outcome: Outcome, trial: Point, left: float) -> float:
+    """How exactly the next subproblem on the whole Hessian is worth solving."""
+    if outcome.predicted_gradient is None or not outcome.taken.is_inside:
+        return it.rules.cg_tolerance
+    wrong = 0.5 * outcome.measured.norm.dual(trial.gradient - outcome.predicted_gradient)
+    return next_tolerance(outcome.before, trial, wrong, left, it.state.goal, it.rules)
 
 
-def _mistaken(it: Iteration, outcome: Outcome) -> float:
+def _mistaken(it: Iteration, outcome: Outcome, trial: Point) -> float:
     """Where outputs could share a matrix, far from the minimiser: no more exactly than the last gain was predicted.
 
     A first step may end where the gradient is small and the model wrong.
     """
     if math.isinf(it.own.here.prices().shared) or not outcome.predicted > 0.0:
         return 0.0
-    mistaken = abs(gained(outcome, it.state) / outcome.predicted - 1.0)
+    mistaken = abs(gained(outcome.before, trial) / outcome.predicted - 1.0)
     return min(mistaken, it.rules.cg_loosest) if mistaken > it.rules.cg_mistaken else 0.0

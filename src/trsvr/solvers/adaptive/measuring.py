@@ -54,8 +54,7 @@ def measure(it: Iteration, draws: Draws) -> Measured:
     if own.kind == "identity":
         it.report.curvature_rows = it.problem.n_samples
         own.norm.exact = True
-        known = view.prices().diagonal < math.inf
-        return Measured(_improved(it, None), penalty, convexity=float(penalty.min()) if known else None)
+        return Measured(_improved(it, None), penalty, convexity=float(penalty.min()))
     own.nonconvex = own.nonconvex or bool((penalty < 0.0).any())
     may_change = own.kind == "diagonal" and it.chosen.norm is None and math.isinf(view.prices().shared)
     if may_change and _matrix_is_due(it):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, ro
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.adaptive.state import AdaptiveState, Choices, DualPhase, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
+from trsvr.solvers.remembered import RememberedCurvature
 
 
 @dataclass(frozen=True)
@@ -61,17 +63,21 @@ class AdaptiveTRSVR(Solver):
             _check.whole("batch_size", self.batch_size, at_most=problem.n_samples)
         if self.norm not in ("dense", "diagonal"):
             return
-        prices = problem.curvature_view().prices()
-        if math.isinf(prices.diagonal):
+        if not problem.has_view:
             raise ValueError(
                 f"norm {self.norm!r} needs a linear model, got {type(problem).__name__}; "
                 "'identity' and 'auto' work with any problem"
             )
         if self.norm == "dense":
+            prices = problem.curvature_view().prices()
             if math.isinf(prices.matrix_row):
                 raise ValueError("norm 'dense' with several outputs needs the rows in memory; 'diagonal' does not")
             size, what = 80 * problem.n_parameters**2 // problem.n_outputs, f"{problem.n_parameters} parameters"
             _check.fits_in_memory(size, f"norm 'dense' with {what}", "'diagonal' needs no matrix")
+
+    def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
+        """Where nothing is known but gradients and products, what steps and products have shown must do."""
+        return self if problem.has_view else RememberedCurvature(self.max_cg)
 
     @cached_property
     def _choices(self) -> Choices:
@@ -105,9 +111,7 @@ class AdaptiveTRSVR(Solver):
             DualPhase(ascends, rules.dual_epochs),
             here.ascent() if ascends else None,
         )
-        return State(
-            x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down or own.plain)
-        )
+        return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
 
     def evaluate(self, problem: Problem, state: State, coming: Draws | None) -> tuple[float, Vector]:
         """Full value and gradient at x, keeping what the curvature there needs."""

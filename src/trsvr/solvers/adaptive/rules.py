@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trsvr.parts.exactness import StepRules
 from trsvr.solvers.base import AUTO_DECREASE
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The numbers."""
+class Rules(StepRules):
+    """The numbers, beside those of any trust-region step (`parts/exactness.py`)."""
 
     # ---------------------------------------------------------------------------------------------- P: which, and when
     #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
@@ -44,18 +45,10 @@ class Rules:
     helpful: float = 0.03
     #: if curvatures stand still and more is left, P is no model of H: from then on the whole Hessian is
     poor_model: float = 0.1
-    #: if more is left, the next P begins anew, from twice the rows
-    useless: float = 0.7
     #: a sequence of products is made where waiting for each costs less than this part of it
     longest_wait: float = 0.5
     #: directions of conjugate gradients that improve a diagonal, while that costs no more than a product
     pairs: int = 20
-    #: where nothing is known but products: so many steps without any, by what steps have shown, before one with them
-    free_steps: int = 60
-    #: with so few unknowns conjugate gradients cost no more than learning from steps would
-    few_unknowns: int = 10
-    #: and so many directions are kept there, where nothing else is known
-    plain_pairs: int = 50
 
     # ---------------------------------------------------------------------------------------------- ascent in the dual
     #: epochs of the first outer iteration, where a view offers them; 0: none are made
@@ -74,32 +67,14 @@ class Rules:
     slower_newton: float = 0.7
 
     # ------------------------------------------------------------------------------------------------------- the steps
-    #: a radius that bounds nothing, in multiples of ‖g‖_{P⁻¹}
-    unbounded: float = 1e10
-    #: where nothing is known but products the radius follows the ratio of actual to predicted decrease, as it is usual
-    poor_ratio: float = 0.25
-    good_ratio: float = 0.75
-    #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
-    shrink: float = 0.25
-    grow: float = 2.0
     #: where outputs could share a matrix a refused step is tried so often again, shorter, before curvatures are raised
     shortened: int = 1
     #: at least this part of it
     least_part: float = 0.05
     #: a model is right where f fell by at least this part of what it predicted
     right: float = 0.8
-    #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
-    cg_tolerance: float = 0.1
-    #: on the whole Hessian they follow how right the model was, up to this
-    cg_loosest: float = 0.2
-    #: not into the rounding of f: what is left to gain then is this part of |f|
-    cg_rounding: float = 1e-18
-    #: nor further than ends the run: this part of what would
-    cg_enough: float = 0.3
-    #: where outputs could share a matrix nor than the last gain was predicted, if that was wrong by more
+    #: where outputs could share a matrix no more exactly than the last gain was predicted, if that was wrong by more
     cg_mistaken: float = 0.1
-    #: they are not cut off: each new beginning costs them what they have learnt
-    most_products: int = 5000
 
     # ------------------------------------------------------------------------------------------------- steps on batches
     #: the first batch, as a part of the data
@@ -149,8 +124,5 @@ class Rules:
     stood_still: float = 1e-3
     #: a second look goes on until what may be hidden is this part of what is expected
     proven: float = 0.5
-    #: but not further than to a gradient of this part, nor with more products
-    finest_look: float = 1e-5
-    look_products: int = 500
     #: a nonconvex run ends with a gradient so small, if no curvature is negative
     small_gradient: float = 1e-9

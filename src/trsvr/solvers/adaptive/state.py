@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from trsvr._arrays import Matrix, Vector
+from trsvr.parts.acceptance import Point
 from trsvr.parts.caution import Caution
+from trsvr.parts.exactness import FoundStep
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
@@ -17,10 +17,9 @@ from trsvr.problems.dual import DualAscent
 from trsvr.problems.steps import NormedStep, Product
 from trsvr.problems.views import CurvatureView, Raising
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.base import EpochReport, State, flat, refill, within
+from trsvr.solvers.base import EpochReport, State, flat, refill, refuse_other_version, within
 
-_EPSILON = float(np.finfo(float).eps)
-# Of the snapshots in checkpoints. 2: state in groups, random streams by name.
+# Of the snapshots in checkpoints.
 _VERSION = 3
 
 
@@ -49,7 +48,6 @@ class NormState:
     exact: bool = False  # whether the model is the whole Hessian
     pairs: Pairs = field(default_factory=Pairs)  # that steps have left
     products: int = 0  # with the whole Hessian, since the matrices were built
-    free: int = 0  # steps since the last one that has cost any
 
 
 @dataclass
@@ -63,15 +61,6 @@ class DualPhase:
     gap: float = math.inf  # what is left to gain at the reference, at most
     rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
     newton_rate: float = math.inf  # the same of the last Newton step
-
-
-@dataclass
-class FoundStep:
-    """A step that a second look has found where a run seemed to end: the next iteration takes it."""
-
-    step: Vector | None = None
-    product: Vector | None = None
-    length: float = 0.0
 
 
 class Measured(NamedTuple):
@@ -88,26 +77,14 @@ class Measured(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What an outer iteration did: the reference it began at, and the step it made there.
+    """What an outer iteration did: the reference it began at, and the step it made there."""
 
-    ``decrease`` is ½‖g‖²_{P⁻¹}, ``predicted`` the model's decrease, ``length`` that of the step over ‖g‖_{P⁻¹}, and
-    ``predicted_gradient`` the gradient that the model predicts at its end, where it does.
-    """
-
-    x: Vector
-    value: float
-    gradient: Vector
+    before: Point
     measured: Measured
     taken: NormedStep
-    decrease: float
-    predicted: float
-    length: float
-    predicted_gradient: Vector | None
-
-    def gained_nothing(self, value: float) -> bool:
-        """Whether f has changed by no more than its rounding, and was not expected to."""
-        rounding = 64 * _EPSILON * abs(self.value)
-        return bool(abs(self.value - value) <= rounding and self.predicted <= rounding)
+    predicted: float  # the model's decrease
+    length: float  # of the step, over ‖g‖_{P⁻¹}
+    predicted_gradient: Vector | None  # the model's at the step's end, where it has one
 
 
 @dataclass
@@ -135,11 +112,6 @@ class AdaptiveState:
         self.here, self.there = self.there, self.here
 
     @property
-    def plain(self) -> bool:
-        """Whether nothing is known of the problem but gradients and products."""
-        return self.here.prices().diagonal == math.inf
-
-    @property
     def graded(self) -> bool:
         """Whether caution has degrees: a step on the whole Hessian fails only because curvatures change on its way."""
         whole = self.norm.exact or self.caution.by_degrees
@@ -155,12 +127,7 @@ class AdaptiveState:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
-        if snapshot.get("version") != _VERSION:
-            raise ValueError(
-                f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release with "
-                f"other coordinates or random numbers; this one reads version {_VERSION}. "
-                "Begin the run anew, in another file"
-            )
+        refuse_other_version(snapshot, _VERSION)
         self.kind = "dense" if snapshot["dense"] else self.kind
         self.here.restore(within("here", snapshot))
         if self.ascent is not None:
@@ -192,8 +159,3 @@ class Iteration(NamedTuple):
     rules: Rules
     chosen: Choices
     report: EpochReport
-
-    @property
-    def free_steps(self) -> int:
-        """How many steps without products may be made one after the other."""
-        return self.rules.free_steps if self.own.plain and self.problem.n_parameters > self.rules.few_unknowns else 0

@@ -1,0 +1,66 @@
+"""How exactly a subproblem is worth solving, how its region grows, and a step that is known before it is due."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from trsvr._arrays import Vector
+from trsvr.parts.acceptance import Point
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """Numbers of a trust-region step on the whole Hessian, whoever makes it."""
+
+    #: a radius that bounds nothing, in multiples of ‖g‖_{P⁻¹}
+    unbounded: float = 1e10
+    #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
+    shrink: float = 0.25
+    grow: float = 2.0
+    #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
+    cg_tolerance: float = 0.1
+    #: on the whole Hessian they follow how right the model was, up to this
+    cg_loosest: float = 0.2
+    #: not into the rounding of f: what is left to gain then is this part of |f|
+    cg_rounding: float = 1e-18
+    #: nor further than ends the run: this part of what would
+    cg_enough: float = 0.3
+    #: they are not cut off: each new beginning costs them what they have learnt
+    most_products: int = 5000
+    #: if a step leaves more than this part of ½‖g‖²_{P⁻¹}, its norm was of hardly any help
+    useless: float = 0.7
+    #: a second look at an end goes no further than to a gradient of this part, nor with more products
+    finest_look: float = 1e-5
+    look_products: int = 500
+
+
+def next_tolerance(
+    before: Point, after: Point, wrong: float, left: float, goal: tuple[float, float], rules: StepRules
+) -> float:
+    """The relative residual at which the next subproblem on the whole Hessian is solved well enough.
+
+    ``wrong`` is ½‖·‖²_{P⁻¹} of the difference between the gradient and the one that the model predicted, a part w² of
+    what it was before the step. That part falls with the gradient: w·‖g⁺‖/‖g‖ is what to expect of a quadratic error,
+    and the half of that way is safe. No more than ends the run, where that is known (``goal``: the gradient's largest
+    entry, and the decrease): what is ``left`` to gain falls with the square of the residual.
+    """
+    if not min(before.decrease, after.decrease) > 0.0:
+        return rules.cg_tolerance
+    expected = math.sqrt(wrong / before.decrease) * (after.decrease / before.decrease) ** 0.25
+    rounding = math.sqrt(rules.cg_rounding * abs(after.value) / after.decrease)
+    gradient, decrease = goal
+    part = decrease / left if left > 0.0 else 0.0  # the estimate may underflow
+    enough = rules.cg_enough * min(math.sqrt(part), gradient / float(np.abs(after.gradient).max()))
+    return min(max(expected, rounding, enough), rules.cg_loosest)
+
+
+@dataclass
+class FoundStep:
+    """A step that a second look has found where a run seemed to end: the next iteration takes it."""
+
+    step: Vector | None = None
+    product: Vector | None = None
+    length: float = 0.0

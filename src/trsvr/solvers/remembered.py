@@ -1,0 +1,264 @@
+"""A trust region whose norm is remembered curvature: for sums of which only gradients and products are known.
+
+At x, with f and the full gradient g, P agrees with the Hessian along the last steps and the directions of earlier
+conjugate gradients (limited-memory BFGS). An epoch is one step:
+
+    p = −min(α, 1) P⁻¹g                                    no product: so are up to sixty steps in a row
+    p ≈ argmin gᵀp + ½ pᵀHp  over  ‖p‖_P ≤ α‖g‖_{P⁻¹}      else: conjugate gradients in P, and H's own products
+    x ← x + p if f fell;  α follows the ratio of actual to predicted decrease
+
+An estimate in a norm without units proves nothing. So where a run would end the Hessian itself is asked
+(`second_look`): what it finds is the next step, and a saddle point is left along negative curvature.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trsvr._arrays import Vector
+from trsvr._vectors import all_finite
+from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better
+from trsvr.parts.exactness import FoundStep, StepRules, next_tolerance
+from trsvr.parts.gradients import NoMemory
+from trsvr.parts.negative_curvature import Escape
+from trsvr.parts.pairs import Pairs
+from trsvr.parts.second_look import second_look
+from trsvr.parts.steps import conjugate_gradients, quasi_newton_step
+from trsvr.problems.base import Problem, hessian_at
+from trsvr.problems.steps import Exit, Norm, NormedStep, StepRequest, StepTaken
+from trsvr.solvers.base import (
+    AUTO_DECREASE,
+    EpochReport,
+    EpochRows,
+    Progress,
+    Solver,
+    State,
+    flat,
+    refill,
+    refuse_other_version,
+)
+
+# Of the snapshots in checkpoints.
+_VERSION = 4
+_EPSILON = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class RememberedRules(StepRules):
+    """The tuned numbers."""
+
+    #: steps without products, one after the other, before one with them
+    free_steps: int = 60
+    #: none are made with so few unknowns: conjugate gradients cost no more than learning from steps would
+    few_unknowns: int = 10
+    #: pairs that are kept; and so many where every step is on the Hessian itself
+    pairs: int = 50
+    fewer_pairs: int = 20
+    #: the radius shrinks below the first ratio of actual to predicted decrease and grows above the second
+    poor_ratio: float = 0.25
+    good_ratio: float = 0.75
+
+
+@dataclass
+class Remembered:
+    """What is carried from one step to the next."""
+
+    alpha: float  # the radius over ‖g‖_{P⁻¹}
+    cg_tolerance: float
+    free: int = 0  # steps since the last one with products
+    expected: float = math.inf  # what is left to gain
+    pairs: Pairs = field(default_factory=Pairs)
+    escape: Escape = field(default_factory=Escape)
+    ahead: FoundStep = field(default_factory=FoundStep)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+        return flat({"version": _VERSION, **vars(self)})
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        refuse_other_version(snapshot, _VERSION)
+        refill(self, snapshot)
+
+
+class _Tried(NamedTuple):
+    """A step, and where it began."""
+
+    before: Point
+    norm: Norm
+    taken: StepTaken
+    predicted: float  # decrease of the model
+    length: float  # of the step, over ‖g‖_{P⁻¹}
+
+
+@dataclass(frozen=True)
+class RememberedCurvature(Solver):
+    """The method; `trsvr.TRSVR` takes it where a problem shows nothing but gradients and products.
+
+    Parameters
+    ----------
+    max_cg : int or "auto"
+        Conjugate-gradient iterations per step at most.
+    rules : RememberedRules
+        The tuned numbers.
+    """
+
+    max_cg: int | str = "auto"
+    rules: RememberedRules = field(default_factory=RememberedRules)
+
+    judges = True
+
+    def init(self, problem: Problem, x: Vector) -> State:
+        """State before the first step."""
+        own = Remembered(self.rules.unbounded, self.rules.cg_tolerance)
+        return State(x=x, memory=NoMemory(), own=own, progress=Progress(math.inf, may_be_saddle=True))
+
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
+        """One step; `judge` sees what it was worth."""
+        own, report = _own(state), EpochReport(steps=1, inner_steps=1, curvature_rows=problem.n_samples)
+        norm = own.pairs.improve()
+        if not state.gradient.any():
+            own.expected = 0.0  # nothing but the curvature can tell a minimum from a saddle point here
+            own.expected = self._second_look(problem, state, report, norm)
+        taken = self._step(problem, state, report, norm)
+        if taken.found.length == 0.0 and own.escape.direction is None and own.pairs.forget():
+            # Curvatures of other places have made a norm that rounding does not survive.
+            norm = own.pairs.improve()
+            taken = self._step(problem, state, report, norm)
+        size = math.sqrt(norm.dual(state.gradient))
+        report.outcome = _Tried(
+            Point(state.x.copy(), state.value, state.gradient, 0.5 * size * size),
+            norm,
+            taken,
+            taken.found.predicted(state.gradient) + taken.left,
+            taken.found.length / size if size > 0.0 else 0.0,
+        )
+        state.x += taken.found.step
+        report.alpha, report.radius = own.alpha, own.alpha * size
+        report.boundary_fraction = float(taken.found.exit in (Exit.BOUNDARY, Exit.NEGATIVE_CURVATURE))
+        report.negative_curvature = int(taken.found.exit is Exit.NEGATIVE_CURVATURE)
+        report.cg_iterations = float(taken.found.products)
+        return report
+
+    def _learns(self, problem: Problem) -> bool:
+        """Whether steps without products are made, and the change of the gradient along every step is remembered."""
+        return problem.n_parameters > self.rules.few_unknowns
+
+    def _step(self, problem: Problem, state: State, report: EpochReport, norm: Norm) -> StepTaken:
+        """Along an escape, one that a second look has found, by memory alone, or on the Hessian."""
+        own, rules, gradient = _own(state), self.rules, state.gradient
+        ahead, own.ahead = own.ahead, FoundStep()
+        product = hessian_at(problem, state.x, gradient)
+        if own.escape.direction is not None:
+            step = own.escape.length * own.escape.direction
+            return StepTaken(NormedStep(step, product(step), 0.0, Exit.NEGATIVE_CURVATURE, 1), own.alpha)
+        if ahead.step is not None and ahead.product is not None:
+            found = NormedStep(ahead.step, ahead.product, ahead.length, Exit.TOLERANCE, 0)
+            return StepTaken(found, own.alpha, predicted_gradient=gradient + ahead.product)
+        request = StepRequest(
+            gradient,
+            math.sqrt(norm.dual(gradient)),
+            norm,
+            own.alpha,
+            np.zeros_like(gradient),
+            own.cg_tolerance,
+            rules.cg_tolerance,
+            rules.most_products if self.max_cg == "auto" else int(self.max_cg),
+            own.pairs.directions,
+            True,
+            state.time_is_up,
+            own.alpha == rules.unbounded,
+            conjugate_gradients,
+        )
+        if self._learns(problem) and own.pairs.directions is not None and own.free < rules.free_steps:
+            own.free += 1
+            return quasi_newton_step(request)
+        own.free = 0
+        taken = conjugate_gradients(product, request)
+        own.pairs.remember(taken.pairs, rules.pairs if self._learns(problem) else rules.fewer_pairs)
+        self._charge(problem, report, taken.found.products)
+        own.alpha = taken.alpha
+        return taken
+
+    def _charge(self, problem: Problem, report: EpochReport, products: int) -> None:
+        report.hessian_products += products
+        report.gradient_evaluations += products * problem.n_samples
+
+    def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
+        """Keep the trial point if f fell, else go back; the radius follows the ratio of decreases."""
+        own, rules, tried = _own(state), self.rules, report.outcome
+        before: Point = tried.before
+        finite = all_finite(state.gradient) and not math.isinf(state.value)
+        decrease = 0.5 * tried.norm.dual(state.gradient) if finite else math.inf
+        if self._learns(problem) and finite:  # the step has shown a curvature, whether it is kept or not
+            own.pairs.remember([(state.x - before.x, state.gradient - before.gradient)], rules.pairs)
+        after = Point(state.x, state.value, state.gradient, decrease)
+        if finite and is_better(before, after):
+            at_floor = self._go_on(problem, state, report, after)
+            return Progress(own.expected, at_floor, may_be_saddle=True)
+        at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, tried.predicted)
+        step = float(np.abs(state.x - before.x).max())
+        at_floor = at_floor or step <= _EPSILON * float(np.abs(before.x).max(initial=0.0))
+        if at_floor and self._learns(problem) and not tried.taken.found.products:
+            at_floor, own.free = False, rules.free_steps  # the Hessian itself has not been asked
+            own.pairs.forget()
+        state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
+        report.rejected = 1
+        if own.escape.direction is not None:
+            own.escape.shorten(rules.shrink)
+        else:
+            own.free += rules.free_steps // 3
+            own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
+        return Progress(own.expected, at_floor, may_be_saddle=True)
+
+    def _go_on(self, problem: Problem, state: State, report: EpochReport, after: Point) -> bool:
+        """The trial point is the next x; returns whether neither values nor gradients tell it from the last one."""
+        own, rules, tried = _own(state), self.rules, report.outcome
+        before, found = tried.before, tried.taken.found
+        own.escape.direction = None
+        ratio = gained(before, after) / tried.predicted if tried.predicted > 0.0 else 0.0
+        if ratio < rules.poor_ratio:
+            own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
+        elif ratio > rules.good_ratio and not found.is_inside:
+            own.alpha = min(rules.grow * own.alpha, rules.unbounded)
+        own.expected = math.inf if found.is_cut_off else max(tried.predicted, after.decrease)
+        if own.expected <= (state.goal.decrease or AUTO_DECREASE * abs(state.value)):
+            own.expected = self._second_look(problem, state, report, tried.norm)
+            if state.time_is_up():
+                own.expected = math.nan  # conjugate gradients that were cut short have predicted too little
+        own.cg_tolerance = rules.cg_tolerance
+        if tried.taken.predicted_gradient is not None and found.is_inside:
+            wrong = 0.5 * tried.norm.dual(state.gradient - tried.taken.predicted_gradient)
+            own.cg_tolerance = next_tolerance(before, after, wrong, own.expected, state.goal, rules)
+        left = after.decrease / before.decrease if before.decrease > 0.0 else 0.0
+        full = tried.length >= 1.0 and not found.is_cut_off
+        return full and left > rules.useless and gained_nothing(before, state.value, tried.predicted)
+
+    def _second_look(self, problem: Problem, state: State, report: EpochReport, norm: Norm) -> float:
+        """What is left to gain at x by the Hessian's own answer; prepares the step to it, or out of a saddle."""
+        own, rules = _own(state), self.rules
+        seen = second_look(
+            hessian_at(problem, state.x, state.gradient),
+            norm,
+            state.gradient,
+            problem.has_products,
+            rules.finest_look,
+            rules.look_products,
+            state.time_is_up,
+        )
+        self._charge(problem, report, seen.products)
+        if seen.downwards is not None:
+            own.escape.along(np.ascontiguousarray(seen.downwards), state.gradient)
+            return math.inf
+        if seen.expected > (state.goal.decrease or AUTO_DECREASE * abs(state.value)):
+            own.ahead = FoundStep(seen.step, seen.product, math.sqrt(norm.dual(seen.product)))
+        return max(own.expected, seen.expected)
+
+
+def _own(state: State) -> Remembered:
+    assert isinstance(state.own, Remembered)
+    return state.own
