@@ -196,22 +196,20 @@ def test_streams_are_named_and_do_not_depend_on_who_has_drawn_before():
 
 def test_a_matrix_that_is_the_model_says_itself_what_is_left():
     matrix = DenseNorm(np.eye(2), np.zeros(2))
-    assert estimate(outcome(matrix), 1e-3, 0.5, 0.0, RULES) == 1e-3
-    assert estimate(outcome(matrix), 1e-3, 0.5, 3.0, RULES) == 3e-3  # H was softer than P, of late
+    assert estimate(outcome(matrix), 1e-3, 0.5, RULES) == 1e-3
+    assert estimate(outcome(matrix, predicted=1.5), 1e-3, 0.5, RULES) == 3e-3  # H was softer than P
 
 
 def test_a_step_that_was_cut_off_says_nothing():
-    assert math.isinf(estimate(outcome(exit=Exit.BOUNDARY), 1e-3, 0.5, 1.0, RULES))
+    assert math.isinf(estimate(outcome(exit=Exit.BOUNDARY), 1e-3, 0.5, RULES))
 
 
 def test_a_gain_that_came_as_predicted_is_believed_and_no_other():
     kept = outcome(predicted_gradient=np.zeros(2))
-    assert estimate(kept, 1e-3, 0.5, 1.0, RULES) == RULES.doubt * 1e-3
-    assert estimate(kept, 1e-30, 0.5, 1.0, RULES) == RULES.believed * 0.5
-    assert estimate(kept, 1e-3, 0.1, 1.0, RULES) == 0.5  # the model was wrong: what it predicts may be left
-    assert estimate(outcome(), 1e-3, 0.5, 1.0, RULES) == 0.5  # it did not say where it would lead
-    unscaled = outcome(predicted=1e-5, predicted_gradient=np.zeros(2))
-    assert estimate(unscaled, 1e-3, 1e-5, 1.0, RULES) == 1e-3
+    assert estimate(kept, 1e-3, 0.5, RULES) == RULES.doubt * 1e-3
+    assert estimate(kept, 1e-30, 0.5, RULES) == RULES.believed * 0.5
+    assert estimate(kept, 1e-3, 0.1, RULES) == 0.5  # the model was wrong: what it predicts may be left
+    assert estimate(outcome(), 1e-3, 0.5, RULES) == 0.5  # it did not say where it would lead
 
 
 def test_a_step_of_rounding_is_told_from_one_that_gains():

@@ -24,11 +24,8 @@ def left_to_gain(it: Iteration, outcome: Outcome, decrease: float) -> float:
 
     ``decrease`` is ½‖g‖²_{P⁻¹} at the new point. An estimate that would end the run gets a second look.
     """
-    state, own, rules = it.state, it.own, it.rules
-    before = outcome.before
-    if before.decrease > 0.0:
-        own.radius.softness = max(outcome.predicted / before.decrease, rules.forget * own.radius.softness)
-    expected = estimate(outcome, decrease, before.value - state.value, own.radius.softness, rules)
+    state, rules = it.state, it.rules
+    expected = estimate(outcome, decrease, outcome.before.value - state.value, rules)
     little = state.goal.decrease or rules.little * abs(state.value)
     if not expected <= little:
         return expected
@@ -37,23 +34,22 @@ def left_to_gain(it: Iteration, outcome: Outcome, decrease: float) -> float:
     return math.nan if state.time_is_up() else expected
 
 
-def estimate(outcome: Outcome, decrease: float, gained: float, softness: float, rules: Rules) -> float:
+def estimate(outcome: Outcome, decrease: float, gained: float, rules: Rules) -> float:
     """½‖g‖²_{P⁻¹}, or what follows from the last step's gain where P is no model of H.
 
     After conjugate gradients on the whole Hessian the gain is about the gap at the old point, and gap and
     ‖g‖²_{P⁻¹} fall alike: where the model was right, so that there is a reason to believe it.
     """
-    norm, predicted = outcome.measured.norm, outcome.predicted
+    norm, predicted, before = outcome.measured.norm, outcome.predicted, outcome.before
+    softness = predicted / before.decrease if before.decrease > 0.0 else 0.0  # of H, against P
     if isinstance(norm, DenseNorm) and norm.convex:
         return max(1.0, softness) * decrease
     if outcome.taken.is_cut_off:
         return math.inf  # a short step gains little, wherever it is made
-    right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + _ROUNDING * abs(outcome.before.value)
-    # Without a scale for the parameters, or with a wrong one, conjugate gradients may stop too early to know.
-    knows = predicted >= rules.scaled * outcome.before.decrease
-    if right and outcome.predicted_gradient is not None and outcome.taken.is_inside and knows:
+    right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + _ROUNDING * abs(before.value)
+    if right and outcome.predicted_gradient is not None and outcome.taken.is_inside:
         return max(rules.doubt * softness * decrease, rules.believed * predicted)
-    return predicted if knows else max(predicted, decrease)
+    return predicted
 
 
 def _second_look(it: Iteration, measured: Measured, expected: float, little: float) -> float:

@@ -116,10 +116,6 @@ class Rules(StepRules):
     doubt: float = 4.0
     #: that one step has left less than this part of its gain is not believed
     believed: float = 1e-6
-    #: how much softer H was than P is forgotten by this factor a step: one of few products does not see it
-    forget: float = 0.5
-    #: a model that predicts less than this part of ½‖g‖²_{P⁻¹} was not solved in its own scale
-    scaled: float = 1e-3
     #: at an end curvatures must have changed by less than this part: rows may have left a hinge
     stood_still: float = 1e-3
     #: a second look goes on until what may be hidden is this part of what is expected

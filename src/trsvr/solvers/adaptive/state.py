@@ -30,7 +30,6 @@ class Radius:
     alpha: float  # over ‖g‖_{P⁻¹}
     cg_tolerance: float
     contraction: float = 0.0  # the part of ½‖g‖²_{P⁻¹} that the last step left
-    softness: float = 0.0  # by how much H is softer than P where they differ most: gains over ½‖g‖²_{P⁻¹}, of late
     accepted: bool = True  # whether the last step was kept
     shortened: int = 0  # how often the last one has been tried again, shorter
 
