@@ -13,6 +13,7 @@ from trsvr import problems
 from trsvr._draws import Draws
 from trsvr.problems.output_curvature import OutputView
 from trsvr.torch import LinearModel
+from trsvr.torch.linear import wide
 
 PENALTY = problems.L2(1e-2) + problems.DoubleWell(0.3, 0.7)
 LOSSES = [
@@ -442,3 +443,40 @@ def test_families_and_a_strength_for_each_column(loss):
     np.testing.assert_allclose(there.predict(x), here.predict(x)[weights > 0])
     with pytest.raises(ValueError, match="fused must be False with"):
         LinearModel(X, y, loss, fused=True)
+
+
+# ------------------------------------------------------------------------------------------------------ wide dense rows
+
+
+@pytest.fixture
+def wide_model(monkeypatch):
+    """Rows that are taken for wide ones on a GPU."""
+    monkeypatch.setattr(wide, "suits", lambda sums: True)
+    random = np.random.default_rng(3)
+    X = (random.normal(size=(900, 60)) * np.logspace(0.0, -2.0, 60)).astype(np.float32)
+    y = np.where(X @ random.normal(size=60) + random.logistic(size=900) > 0.0, 1.0, -1.0)
+    return X, y
+
+
+@pytest.mark.parametrize("loss", [problems.Logistic(), problems.SquaredHinge(), problems.PseudoHuber(0.1)], ids=str)
+def test_steps_on_wide_rows_stay_on_the_device_and_come_to_the_minimum(wide_model, loss):
+    X, y = wide_model
+    weights = np.arange(900) % 3 + 0.5
+    problem = LinearModel(X, y, loss, problems.L2(1e-5), sample_weight=weights)
+    assert isinstance(problem.curvature_view(), wide.WideTensorView)
+    result = trsvr.minimize(problem)
+    truth = trsvr.minimize(problems.LinearModel(X, y, loss, problems.L2(1e-5), sample_weight=weights))
+    assert result.success, result.message
+    assert abs(result.value - truth.value) <= 1e-11 * truth.value
+    assert result.trace.hessian_products.iloc[-1] < 60  # with a diagonal it would be hundreds
+    assert np.array_equal(result.x, trsvr.minimize(problem).x)
+
+
+def test_a_run_on_wide_rows_is_resumed_to_the_same_bits(wide_model, tmp_path):
+    problem = LinearModel(*wide_model, regularizer=problems.L2(1e-5))
+    whole = trsvr.minimize(problem)
+    trsvr.minimize(problem, max_epochs=3, checkpoint=tmp_path / "run")
+    trsvr.minimize(problem, max_epochs=1)  # leaves another matrix behind
+    resumed = trsvr.resume(tmp_path / "run", problem, max_epochs=100)
+    assert np.array_equal(resumed.x, whole.x)
+    assert resumed.passes == whole.passes

@@ -22,8 +22,7 @@ from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import as_rows
 from trsvr.problems.regularizers import L2, fitted
 from trsvr.problems.rows import DenseRows as HostRows
-from trsvr.torch.linear import formulas
-from trsvr.torch.linear.outputs import OutputTensorView, suits
+from trsvr.torch.linear import formulas, outputs, wide
 from trsvr.torch.linear.penalty import Penalty
 from trsvr.torch.linear.rows import DenseRows, Rows, SparseRows
 from trsvr.torch.linear.sums import Sums
@@ -165,7 +164,9 @@ class LinearModel(LinearProblem):
 
     def curvature_view(self) -> TensorView:
         """What the adaptive mode looks at."""
-        return OutputTensorView(self) if suits(self.sums) else TensorView(self)
+        if outputs.suits(self.sums):
+            return outputs.OutputTensorView(self)
+        return wide.WideTensorView(self) if wide.suits(self.sums) else TensorView(self)
 
     @property
     def mean_squared_row(self) -> float:

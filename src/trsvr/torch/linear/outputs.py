@@ -200,7 +200,7 @@ class OutputTensorView(TensorView):
         V = V.to(self._values.dtype).contiguous()
         shift = None if shift is None else shift.to(V.dtype)
         back, intercepts = self._sums_at(V)
-        with _fast_products():
+        with fast_products():
             for piece, block, S in self._curved():
                 T, place = block @ V, self._places[piece]
                 if shift is not None:
@@ -350,7 +350,7 @@ def conjugate_gradients(
 
 
 @contextlib.contextmanager
-def _fast_products() -> Iterator[None]:
+def fast_products() -> Iterator[None]:
     """Products of float32 matrices on tensor cores."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
