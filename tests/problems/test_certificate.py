@@ -21,6 +21,7 @@ from trsvr.problems import (
     SquaredHinge,
 )
 from trsvr.problems.certificate import GapFacts, gap_bound
+from truth import Truth
 
 LOSSES = (Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax())
 
@@ -28,7 +29,7 @@ LOSSES = (Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax())
 def case(loss, intercept=True, rows=80, strength=1e-3, weighted=False, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, 4)) * [1.0, 10.0, 0.1, 1.0] + [0.0, 30.0, 5.0, -1.0]
-    y = endings._labels(X, loss, 3, False, rng)
+    y = endings.labels_for(X, loss, 3, False, rng)
     weights = 10.0 ** rng.uniform(-3, 3, rows) if weighted else None
     return endings.Case(X, y, loss, strength, intercept, weights, None, "minimize", "")
 
@@ -43,10 +44,10 @@ def problem_of(case):
 def test_it_holds_all_along_a_run(loss, intercept, weighted):
     """At every point of a run, near the minimum and far from it; the minimum is known in extended precision."""
     made = case(loss, intercept, weighted=weighted)
-    problem, truth = problem_of(made), endings.Truth(made)
+    problem, truth = problem_of(made), Truth(made)
     points = []
     result = trsvr.minimize(problem, callback=lambda r: points.append(r.x), tol=1e-9)
-    lowest = truth.minimum(truth.point(result.x))
+    lowest = truth.minimum(truth.point(result.x))[0]
     rng = np.random.default_rng(5)
     near = [result.x + 10.0**-k * rng.normal(size=result.x.size) for k in (2, 4, 6, 8, 10)]
     for x in (*points, *near):
@@ -58,9 +59,9 @@ def test_it_holds_all_along_a_run(loss, intercept, weighted):
 def test_near_the_minimum_it_is_sharp():
     """As far as the curvature of the columns, at most 25, is above the penalty's."""
     made = case(Logistic(), strength=0.1)
-    problem, truth = problem_of(made), endings.Truth(made)
+    problem, truth = problem_of(made), Truth(made)
     best = trsvr.minimize(problem).x
-    lowest = truth.minimum(truth.point(best))
+    lowest = truth.minimum(truth.point(best))[0]
     for size in (1e-3, 1e-5, 1e-7):
         x = best + size * np.array([1.0, 0.1, 1.0, 1.0, 1.0])
         gap = float(truth.value(truth.point(x)) - lowest)
@@ -99,8 +100,8 @@ def test_every_solver_has_it(solver):
     made = case(Logistic(), rows=2000)
     problem = problem_of(made)
     result = trsvr.minimize(problem, solver, max_epochs=30, tol=1e-6)
-    truth = endings.Truth(made)
-    lowest = truth.minimum(truth.point(trsvr.minimize(problem).x))
+    truth = Truth(made)
+    lowest = truth.minimum(truth.point(trsvr.minimize(problem).x))[0]
     assert float(truth.value(truth.point(result.x)) - lowest) <= result.gap_bound
     assert result.gap_bound == pytest.approx(theory.gap_bound(problem, result.x), rel=0.5, abs=1e-12)
 
