@@ -78,7 +78,7 @@ def test_without_an_intercept_it_is_the_duality_gap():
     v = -(X.T @ (y * a)) / len(y)
     dual = -(a * np.log(a) + (1 - a) * np.log1p(-a)).mean() - v @ v / (2 * made.strength)
     gap = np.logaddexp(0.0, -m).mean() + 0.5 * made.strength * x @ x - dual
-    facts = GapFacts(made.strength, None, 0.0, 0.0, 0.0, lambda t: True, 0.0, -math.inf)
+    facts = GapFacts(made.strength, None, 0.0, 0.0, 0.0, 0.0, lambda t: True, 0.0, -math.inf)
     assert gap_bound(facts, 1.0, x, problem.value_and_gradient(x)[1]) == pytest.approx(gap, rel=1e-10)
 
 

@@ -35,7 +35,7 @@ from trsvr.dask.rows import EpochStream, Here
 from trsvr.dask.view import CentredDaskView, DaskView, Pool
 from trsvr.problems import fingerprint
 from trsvr.problems.base import Problem
-from trsvr.problems.centring import CentredProblem, Centring, means_by_product
+from trsvr.problems.centring import CentredProblem, centring_by_product
 from trsvr.problems.linear import LinearModel as LocalModel
 from trsvr.problems.linear import classes_in, names_of, one_for_each_row, rows_of_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
@@ -275,7 +275,7 @@ class LinearModel(Problem):
         """The same model in centred coordinates, where it has an intercept; the means cost a round."""
         if not self.intercept:
             return self
-        return CentredProblem(self, Centring(means_by_product(self), self.n_outputs), CentredDaskView)
+        return CentredProblem(self, centring_by_product(self), CentredDaskView)
 
     # ------------------------------------------------------------------------------------------------------ rows
 

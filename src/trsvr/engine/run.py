@@ -171,7 +171,9 @@ class Run:
         if not (best.has_value and math.isfinite(best.value) and all_finite(self.state.gradient)):
             return math.nan
         bound, lower = self.method.gap_bound(self.problem, self.state), self.state.value - best.value
-        return bound if lower <= 0.0 else max(bound - lower, 0.0) + _SAME_VALUE * abs(best.value)
+        if np.array_equal(best.x, self.x):
+            return bound
+        return max(bound - lower, 0.0) + _SAME_VALUE * abs(best.value)
 
     def result(self, best: Best, status: Status, detail: str = "", gap_bound: float = math.nan) -> Result:
         """What the user gets."""

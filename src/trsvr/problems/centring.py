@@ -8,6 +8,7 @@ Tᵀg and Hessians TᵀHT. The penalty sees w alone, and stays as it is. With K 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from trsvr.problems.base import Problem
 from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
 from trsvr.problems.frames import Frame
+from trsvr.problems.losses import curvature_bound
 from trsvr.problems.small import SmallModel, small_view
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices
 
@@ -28,10 +30,17 @@ _ROUNDING = 1e-12
 
 
 class Centring(Frame):
-    """The way between a user's x = (w, b) and z = (w, b + mᵀw)."""
+    """The way between a user's x = (w, b) and z = (w, b + mᵀw); ``exact`` says that m are the weighted means."""
 
-    def __init__(self, means: Vector, outputs: int) -> None:
-        self.means, self.outputs = means, outputs
+    def __init__(self, means: Vector, outputs: int, exact: bool = True) -> None:
+        self.means, self.outputs, self.exact = means, outputs, exact
+
+    def spread(self, rows: float) -> float:
+        """Mean of ‖x_i − m‖² where that of ‖x_i‖² is known; what it is at most where m is no mean."""
+        length = float(np.linalg.norm(self.means))
+        if not self.exact:
+            return (math.sqrt(rows) + length) ** 2
+        return max(rows - length * length, 0.0) + _ROUNDING * rows
 
     def inside(self, x: Vector) -> Vector:
         """The centred point."""
@@ -78,15 +87,20 @@ class Centring(Frame):
         return H
 
 
-def means_by_product(problem: Any) -> Vector:
-    """Means of the columns, weighted by the rows' curvatures at zero, from one product: near enough to any others."""
+def centring_by_product(problem: Any) -> Centring:
+    """At means of the columns, weighted by the rows' curvatures at zero, from one product: near enough to any others.
+
+    Where those have their bound in the mean, they have it all.
+    """
     K = problem.n_outputs
     along = np.zeros(problem.n_parameters)
     along[-K] = 1.0
     with np.errstate(all="ignore"):
         column = problem.hessian_product(np.zeros_like(along), None, along)[::K]
         means = column[:-1] / column[-1]
-    return np.where(np.isfinite(means), means, 0.0)
+    bound = curvature_bound(problem.loss)
+    exact = bound is not None and abs(column[-1] - bound) <= _ROUNDING * bound
+    return Centring(np.where(np.isfinite(means), means, 0.0), K, exact)
 
 
 class CentredProblem(Problem):
@@ -241,8 +255,7 @@ class CentredView(CurvatureView):
         facts = self.view.gap_facts(self.frame.outside(x), value)
         if facts is None:
             return None
-        shorter = max(facts.spread - float(self.frame.means @ self.frame.means), 0.0)
-        return facts._replace(spread=shorter + _ROUNDING * facts.spread)
+        return facts._replace(spread=self.frame.spread(facts.rows))
 
     def ascent(self) -> DualAscent:
         """Coordinate ascent in the dual, on the rows as they are."""

@@ -11,8 +11,8 @@ equality), and what is left is
 with h² the mean of s_i‖∇²φ_i‖² and V that of s_i‖x_i − m‖², for any m: centred columns make it sharp. The first term
 needs curvatures that do not fall below half on the way from φ_i' to u_i. They do not for |t| ≤ 1/(2M) where a curvature
 changes by no more than M of itself for a unit of the margin (M = 1 for the logistic and softmax losses and all with a
-logarithmic link), and for a squared hinge while no row reaches the kink. Rounding of the gradient is added: a bound
-must not become true by chance.
+logarithmic link), and for a squared hinge while no row reaches the kink. Rounding of the gradient is added, of sums
+over the rows as they are stored: a bound must not become true by chance.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from trsvr.problems.regularizers import least_curvature
 
 # Errors of the sums that make a gradient, in units of their last place: several times what has been seen.
 _UNITS = 8.0 * float(np.finfo(float).eps)
+# A bound beyond this part of f, most of it rounding, is worth a closer look at what margins are rounded by.
+_LARGE = 1e-10
 
 
 class GapFacts(NamedTuple):
@@ -37,16 +39,27 @@ class GapFacts(NamedTuple):
     strengths: Any  # λ_j > 0, a number for all or one for each weight; None: the penalty has no such bound
     intercepts: Matrix | None  # H, K × K; None: there is no intercept
     spread: float  # V
+    rows: float  # the same for the rows as they are summed: what gradients are rounded by
     slope: float  # root mean square of the slopes, at most
     curved: float  # h, at most
     steady: Callable[[float], bool]  # whether curvatures stay above their half for every t of this length
     reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
     lowest: float = 0.0  # what f is at least
+    closer: Callable[[], float] | None = None  # a sharper reach, where ``reach`` is a crude one
 
 
 @np.errstate(all="ignore")
 def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     """f(x) − min f at most; not a number where nothing is known."""
+    bound = _bound(facts, value, x, gradient)
+    if facts.closer is None or not bound > max(
+        _LARGE * abs(value), 2.0 * _bound(facts._replace(reach=0.0), value, x, gradient)
+    ):
+        return bound
+    return _bound(facts._replace(reach=float(np.fmin(facts.reach, facts.closer()))), value, x, gradient)
+
+
+def _bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     if not (math.isfinite(value) and np.isfinite(gradient).all()):
         return math.nan
     known = value - facts.lowest if math.isfinite(facts.lowest) else math.nan
@@ -63,7 +76,9 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
             return known
     root = np.sqrt(facts.strengths)
     penalised = np.asarray(facts.strengths) * np.abs(x[:weights])
-    rounding = _UNITS * (per_row * math.sqrt(facts.spread) + float(np.linalg.norm(penalised)))
+    # Errors of slopes are the same in all sums, and so of centred rows; those of the sums themselves are not.
+    slopes, sums = facts.curved * facts.reach * math.sqrt(facts.spread), facts.slope * math.sqrt(facts.rows)
+    rounding = _UNITS * (slopes + sums + float(np.linalg.norm(penalised)))
     moved = length * facts.curved * math.sqrt(facts.spread) + rounding
     residual = float(np.linalg.norm(g_w / root)) + moved / float(np.min(root))
     if not math.isfinite(residual):
@@ -97,23 +112,35 @@ def linear_facts(
     steady: Any,
     curved: float | None = None,
     slope: float | None = None,
+    squares: Callable[[], Vector] | None = None,
 ) -> GapFacts | None:
-    """What is known of a linear model from the numbers that it keeps of its rows."""
+    """What is known of a linear model from the numbers that it keeps of its rows.
+
+    ``squares`` finds the mean squares of the columns: units that differ make a reach by the rows' lengths a crude one.
+    """
     bound = curvature_bound(problem.loss)
     if bend_of(problem.loss) is None or (bound is None and (curved is None or slope is None)):
         return None
     weights = problem.n_features * problem.n_outputs
     rows = max(problem.mean_squared_row - float(problem.intercept), 0.0)
+    shift = float(np.abs(x[weights:]).max(initial=0.0))
+
+    def closer() -> float:
+        assert squares is not None
+        return float(np.sqrt(squares()) @ np.abs(x[:weights].reshape(-1, problem.n_outputs)).max(axis=1)) + shift
+
     return GapFacts(
         least_curvature(problem.regularizer, weights),
         intercepts if problem.intercept else None,
+        rows,
         rows,
         # φ'² ≤ 2Bφ for losses that are not negative.
         math.sqrt(2.0 * (bound or 0.0) * max(value, 0.0)) if slope is None else slope,
         math.sqrt((bound or 0.0) * float(np.trace(intercepts))) if curved is None else curved,
         steady,
-        math.sqrt(rows) * float(np.linalg.norm(x[:weights])) + float(np.abs(x[weights:]).max(initial=0.0)),
+        math.sqrt(rows) * float(np.linalg.norm(x[:weights])) + shift,
         lowest_value(problem.loss, problem.regularizer, weights),
+        None if squares is None else closer,
     )
 
 

@@ -244,7 +244,9 @@ class MarginView(CurvatureView):
         if curvature_bound(self.problem.loss) is None and type(self.problem.loss) in BENDS:  # they take arrays
             slopes = self.problem.loss.slope(self.margins, self.kernels.labels)
             slope = math.sqrt(np.average(slopes * slopes, weights=scale if scale.size else None))
-        return linear_facts(self.problem, x, value, total, self._steady, curved, slope)
+        return linear_facts(
+            self.problem, x, value, total, self._steady, curved, slope, lambda: self.problem.column_squares
+        )
 
     def _steady(self, t: float) -> bool:
         return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)

@@ -442,7 +442,14 @@ class DenseOutputView(CurvatureView):
 
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f."""
-        return linear_facts(self.problem, x, value, self._between_intercepts(), softmax_stays_steady)
+        return linear_facts(
+            self.problem,
+            x,
+            value,
+            self._between_intercepts(),
+            softmax_stays_steady,
+            squares=lambda: self.problem.column_squares,
+        )
 
     def _between_intercepts(self) -> Matrix:
         """Mean of diag(π) − ππᵀ, from the slopes π − e_y of some rows at a time."""

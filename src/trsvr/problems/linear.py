@@ -28,7 +28,7 @@ from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum, check_strength, fitted
 from trsvr.problems.rows import DenseRows, Rows
-from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
+from trsvr.problems.small import SmallModel, column_squares, evenly, is_small, small_view, squared_norms, unmoved
 from trsvr.problems.views import CurvatureView
 
 _NOTHING = np.empty(0)
@@ -318,7 +318,14 @@ class LinearModel(LinearProblem):
         if self.is_small:
             model, means = self._small_centred
             return SmallCentredProblem(self, model.with_regularizer(self.regularizer), means)
-        return CentredProblem(self, Centring(self.column_means, self.n_outputs))
+        means = self.column_means
+        if isinstance(self.kernels.rows, DenseRows):
+            rows = evenly(self.n_samples) if self.chosen_rows is None else self.chosen_rows[evenly(self.n_samples)]
+            means = unmoved(means, self.kernels.rows.values[rows].astype(np.float64))
+        return CentredProblem(
+            self,
+            Centring(means, self.n_outputs, means is self.column_means or bool((means == self.column_means).all())),
+        )
 
     @np.errstate(all="ignore")
     def why_few_digits(self) -> str:
@@ -344,6 +351,13 @@ class LinearModel(LinearProblem):
             along[-1] = 1.0
             means = self.summed(WeightedSum(weights, along), 1.0 / self.n_samples)[1][:-1]
         return np.where(np.isfinite(means), means, 0.0)
+
+    @cached_property
+    def column_squares(self) -> Vector:
+        """Weighted mean squares of the columns; one pass, once."""
+        weights = self.kernels.weights if self.kernels.weights.size else np.ones(self.kernels.labels.size)
+        with np.errstate(all="ignore"), one_blas_thread():
+            return column_squares(as_matrix(self.kernels.rows, self.n_features), weights)
 
     def on_rows(self, function: Callable[..., Any], *arguments: Any, per_row: Any = None) -> list[Any]:
         """``function(self, *arguments)``."""

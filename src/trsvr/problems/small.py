@@ -39,6 +39,8 @@ _LONE_ENTRIES = 9000
 _LONE_PRODUCTS = 2**18
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
 _CHEAPER = 8.0
+# A mean so many median deviations from the median is not where the column is: centred there, its digits would be lost.
+_FAR = 1e3
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
 _takes_arrays: dict[type, bool] = {}
@@ -141,6 +143,10 @@ class SmallModel:
             rest[~np.isfinite(rest)] = 0.0
             design[:, :columns] -= rest
             means += rest
+        middles = unmoved(means, self.design[evenly(self.n), :columns])
+        if (moved := middles != means).any():
+            means = middles
+            design[:, :columns][:, moved] = self.design[:, :columns][:, moved] - middles[moved]
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), design=design)
         vars(other).pop("mean_squares", None)
@@ -264,6 +270,27 @@ def squared_norms(matrix: Any) -> Vector:
     return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
 
 
+def evenly(n: int) -> Indices:
+    """A few rows of n."""
+    return np.linspace(0, n - 1, min(n, 31)).astype(np.intp)
+
+
+def unmoved(means: Vector, some_rows: Matrix) -> Vector:
+    """The means of columns; the median of some rows where a few huge entries have moved a mean far from the others."""
+    middles = np.median(some_rows, axis=0)
+    wide = np.median(np.abs(some_rows - middles), axis=0)
+    return np.where((wide > 0.0) & (np.abs(means - middles) > _FAR * wide), middles, means)
+
+
+def column_squares(matrix: Any, weights: Vector, rows: int = 4096) -> Vector:
+    """Weighted mean squares of the columns, some rows at a time."""
+    total = np.zeros(matrix.shape[1])
+    for begin in range(0, matrix.shape[0], rows):
+        piece = matrix[begin : begin + rows].astype(np.float64)
+        total += weights[begin : begin + rows] @ (piece.power(2) if scipy.sparse.issparse(piece) else piece * piece)
+    return total / weights.sum()
+
+
 def _gram(piece: Matrix, weights: Matrix) -> Matrix:
     if weights.ndim > 1:
         return np.stack([_gram(piece, of_one) for of_one in weights])
@@ -303,10 +330,12 @@ class _View(CurvatureView):
         if bend_of(model.loss) is None:
             return None
         squares, sizes = model.mean_squares, np.abs(x.reshape(-1, model.outputs)).max(axis=1)
+        spread = float(squares[:columns].sum())
         return GapFacts(
             least_curvature(model.regularizer, model.penalised),
             self.between_intercepts() if model.design.shape[1] > columns else None,
-            float(squares[:columns].sum()),
+            spread,
+            spread,
             *self.sizes(),
             self.steady,
             float(np.sqrt(squares) @ sizes),

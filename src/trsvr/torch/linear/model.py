@@ -14,7 +14,7 @@ from torch import Tensor
 from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.problems.base import LinearProblem, Problem
-from trsvr.problems.centring import CentredProblem, Centring, means_by_product
+from trsvr.problems.centring import CentredProblem, centring_by_product
 from trsvr.problems.families import FAMILIES
 from trsvr.problems.linear import LinearModel as CompiledModel
 from trsvr.problems.linear import _labels, _weights, check_domain, checked_offset, responses
@@ -182,7 +182,7 @@ class LinearModel(LinearProblem):
         """
         if not self.intercept or self.n_outputs > 1:
             return self
-        return CentredProblem(self, Centring(means_by_product(self), self.n_outputs), CentredTensorView)
+        return CentredProblem(self, centring_by_product(self), CentredTensorView)
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x) and ∇f(x): one pass over the data."""
