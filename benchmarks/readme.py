@@ -82,8 +82,8 @@ def waits(measured: dict[str, Any]) -> str:
     """What a newcomer waits for, in sentences."""
     fit = measured["compile"]
     told = [
-        f"Small data compile nothing; the first fit of another kind compiles for {fit['seconds']:.0f} s, and later "
-        f"processes begin with it in {fit['again']:.1f} s."
+        f"Small data need no compiling; the first fit of any other kind compiles for {fit['seconds']:.0f} s, and later "
+        f"processes load the code in {fit['again']:.1f} s."
     ]
     for name in ("demo", "test"):
         if name in measured:

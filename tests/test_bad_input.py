@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -71,7 +72,19 @@ PROBLEMS = {
     "complex X": (lambda: LinearModel(X + 1j, Y), r"X must be .*real numbers.*complex"),
     "complex sparse X": (lambda: LinearModel(sparse(X + 1j), Y), r"X must be .*real numbers.*complex"),
     "complex y": (lambda: LinearModel(X, Y + 1j, Squared()), r"y must be"),
-    "X None": (lambda: LinearModel(None, Y), r"X must be"),
+    "X None": (lambda: LinearModel(None, Y), r"X must be .*got NoneType"),
+    "y None": (lambda: LinearModel(X, None), r"y must .*got None"),
+    "masked X": (lambda: LinearModel(np.ma.masked_greater(X, 1.0), Y), r"X must have no masked entries"),
+    "rows of different lengths": (lambda: LinearModel([[1.0, 2.0], [3.0]], [0, 1]), r"X must be a matrix of numbers"),
+    "a generator": (lambda: LinearModel((row for row in X), Y), r"X must be .*got generator"),
+    "words in a frame": (
+        lambda: LinearModel(pd.DataFrame(X, columns=list("abc")).assign(city="Rome"), Y),
+        r"X must be .*numbers, got 'Rome' in column 'city'",
+    ),
+    "missing number in a frame": (
+        lambda: LinearModel(pd.DataFrame(X, columns=list("abc")).astype("Float64").mask(X > 1.0), Y),
+        r"X must be .*numbers, got <NA> in column '[abc]'",
+    ),
     # weights
     "negative weight": (
         lambda: LinearModel(X, Y, sample_weight=changed(np.ones(30), 5, -1)),
@@ -105,6 +118,22 @@ def test_problems(case):
     build, message = PROBLEMS[case]
     with pytest.raises(ValueError, match=message):
         build()
+
+
+PREDICT = {
+    "one row": (X[0], r"X must be two-dimensional"),
+    "fewer columns": (X[:, :2], r"X must have 3 columns, as the model has, got 2"),
+    "NaN": (changed(X, (4, 2), np.nan), r"X must be finite, got nan at row 4, column 2"),
+    "inf in CSR": (sparse(changed(X, (4, 1), np.inf)), r"X must be finite, got inf at row 4, column 1"),
+    "words": (np.full((30, 3), "a"), r"X must be a matrix of real numbers"),
+}
+
+
+@pytest.mark.parametrize("case", PREDICT)
+def test_rows_to_predict(case):
+    rows, message = PREDICT[case]
+    with pytest.raises(ValueError, match=message):
+        LinearModel(X, Y).predict(np.zeros(3), rows)
 
 
 # --------------------------------------------------------------------------------------------- solvers

@@ -16,6 +16,11 @@ Numbers = Any  # a number where code is compiled, plain an array as well
 ROOT_EPSILON = 2.0**-26
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """An array of what users have: arrays, lists, columns and frames."""
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
 def raw_bytes(array: NDArray[Any]) -> memoryview:
     """The memory of a contiguous array that is not empty."""
     view: Any = array.reshape(-1)

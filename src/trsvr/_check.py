@@ -61,6 +61,8 @@ def finite(name: str, array: NDArray[Any]) -> None:
 def vector(name: str, value: Any, length: int | None = None) -> NDArray[np.float64]:
     """A finite float64 vector of the wanted length, as a new array."""
     try:
+        if np.iscomplexobj(value):
+            raise ValueError("its entries are complex")
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a vector of numbers: {error}") from None

@@ -147,7 +147,11 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
             return
         self._said = True
         if not os.environ.get("TRSVR_QUIET"):
-            kept = "once; kept for later runs" if self._mine.kept else "in every process: it cannot be kept"
+            kept = (
+                "once; kept for later runs"
+                if self._mine.kept
+                else "in every process: it cannot be kept; a class in an imported module can"
+            )
             print(f"trsvr: compiling {self._mine.names[0]} ({kept}) ...", file=sys.stderr, flush=True)
 
     def on_start(self, happening: Any) -> None:
@@ -161,7 +165,12 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
             self.end()
 
 
-_WORDS = {"MarginKernels": "", "DenseRows": "dense rows", "SparseRows": "sparse rows"}
+_WORDS = {
+    "MarginKernels": "",
+    "OutputKernels": "several outputs",
+    "DenseRows": "dense rows",
+    "SparseRows": "sparse rows",
+}
 
 
 def _name_of(function: Callable[..., Any], kinds: Any) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse
 
 from trsvr import _check, _html
-from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._arrays import Indices, Matrix, Vector, as_array
 from trsvr._blas import one_blas_thread
 from trsvr._draws import NO_EPOCH
 from trsvr.parts.damping import sums_of
@@ -641,7 +641,7 @@ def log_weights(model: LinearModel) -> float:
 
 
 def _codes(groups: Any) -> tuple[Indices, int]:
-    array = np.asarray(groups.to_numpy() if hasattr(groups, "to_numpy") else groups)
+    array = as_array(groups)
     if array.ndim != 1:
         raise ValueError(f"groups must be a vector with one entry for each row, got shape {array.shape}")
     known, codes = np.unique(array, return_inverse=True)

@@ -8,6 +8,8 @@ import pytest
 import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
+from trsvr.cli import main
+
 
 @pytest.fixture(scope="session")
 def table():
@@ -31,3 +33,18 @@ def files(tmp_path_factory, table):
     parts = {name: getattr(rows, name) for name in ("data", "indices", "indptr", "shape")}
     np.savez(folder / "sparse.npz", answer=y, **parts)
     return folder
+
+
+@pytest.fixture(scope="session")
+def bad_files(files):
+    """Beside them: a model, and files that it or the reader must refuse."""
+    assert main(["solve", str(files / "data.csv"), "--target", "answer", "--json", "--out", str(files / "fit")]) == 0
+    frame = pd.read_csv(files / "data.csv")
+    frame.assign(age="old").to_csv(files / "text.csv", index=False)
+    frame.rename(columns={"answer": "reply"}).to_csv(files / "unnamed.csv", index=False)
+    rows = frame[["height", "weight", "age"]].to_numpy()
+    np.savez(files / "flat.npz", X=rows[:4, 0], y=[0, 1, 0, 1])
+    rows[1, 2] = np.nan
+    np.savez(files / "nan.npz", X=rows, y=frame["answer"].to_numpy(dtype=str))
+    (files / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    return files

@@ -445,7 +445,7 @@ def test_the_previous_one_is_used_if_the_newest_is_damaged(convex, kept, caplog)
 def test_both_damaged(convex, kept):
     for path in (kept, files.previous(kept)):
         path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match=r"damaged.*and .*damaged.*remove it, to begin anew"):
+    with pytest.raises(CheckpointError, match=r"damaged.*and .*damaged.*remove it to start over"):
         trsvr.resume(kept, convex[0])
 
 

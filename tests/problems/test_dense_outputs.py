@@ -1,4 +1,4 @@
-"""Dense rows with several outputs, worked off as products of matrices."""
+"""Dense rows with several outputs, processed as products of matrices."""
 
 import numpy as np
 import pytest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import types
 
 import numpy as np
 import pytest
@@ -228,4 +227,4 @@ def test_check_refuses_what_it_cannot_judge(convex):
     with pytest.raises(ValueError, match="batch_size"):
         theory.check(convex[0], SVRG(step=0.1, batch_size=401, inner_steps=10))
     with pytest.raises(ValueError, match="adaptive settings"):
-        theory.check(convex[0], types.SimpleNamespace(alpha="auto", batch_size=1, inner_steps=1))
+        theory.check(convex[0], TRSVR(alpha="auto", batch_size=1, inner_steps=1))

@@ -21,12 +21,13 @@ from trsvr.cli.summary import summary
 from trsvr.cli.theory import theory
 
 ERROR, INTERRUPTED = 2, 130
+_UsageError: Any = typer.BadParameter.__bases__[0]  # of click, which typer carries within or needs beside
 # What newer typers add to "Input should be a valid number".
 _UNABLE = re.compile(r", unable to parse string as an? \w+")
 # What the library calls by the names of its parameters is an option here.
 _PARAMETER = re.compile(
     r"^(max_epochs|max_passes|max_seconds|checkpoint_every|alpha|step|batch_size|inner_steps|hessian|seed|threads|mu0|mu1"
-    r"|gamma|epsilon|preprocess|split) must"
+    r"|gamma|epsilon|preprocess|split|tol|checkpoint|kind|groups|confidence|device) must"
 )
 _OPTIONS = {"max_epochs": "epochs", "max_passes": "passes", "max_seconds": "seconds"}
 
@@ -110,7 +111,7 @@ def _reader_has_left() -> int:
 
 def _got(error: Exception, arguments: Sequence[str]) -> str:
     """What an option was given that typer refuses, where its own words do not say it."""
-    names = getattr(getattr(error, "param", None), "opts", ())
+    names = error.param.opts if isinstance(error, typer.BadParameter) and error.param is not None else ()
     words = [word for argument in arguments for word in argument.split("=", 1)]
     given = [value for name, value in itertools.pairwise(words) if name in names]
     return f", got {given[-1]!r}" if given and repr(given[-1]) not in str(error) else ""
@@ -118,8 +119,8 @@ def _got(error: Exception, arguments: Sequence[str]) -> str:
 
 def _message(error: Exception, arguments: Sequence[str]) -> str | None:
     """One readable line."""
-    if hasattr(error, "format_message"):  # wrong usage, from typer
-        context = getattr(error, "ctx", None)
+    if isinstance(error, _UsageError):
+        context = error.ctx
         if type(error).__name__ == "NoArgsIsHelpError":
             print(context.get_help() if context is not None else "", file=sys.stderr)
             return None

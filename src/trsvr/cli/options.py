@@ -162,13 +162,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 def loss_from(loss: str, delta: float = 1.0, power: float = 1.5, dispersion: float = 1.0) -> Any:
     """The loss that the options name."""
     kind = LOSSES[_check.one_of("--loss", loss, LOSSES)]
-    if kind is problems.PseudoHuber:
-        return kind(_check.positive("--delta", delta))
-    if kind is problems.Tweedie:
-        if not 1.0 <= power <= 2.0:
-            raise ValueError(f"--power must be a number from 1 (Poisson) to 2 (Gamma), got {power}")
-        return kind(power)
-    return kind(_check.positive("--dispersion", dispersion)) if kind is problems.NegativeBinomial else kind()
+    _check.positive("--delta", delta)
+    _check.positive("--dispersion", dispersion)
+    if not 1.0 <= power <= 2.0:
+        raise ValueError(f"--power must be a number from 1 (Poisson) to 2 (Gamma), got {power}")
+    settings = {problems.PseudoHuber: (delta,), problems.Tweedie: (power,), problems.NegativeBinomial: (dispersion,)}
+    return kind(*settings.get(kind, ()))
 
 
 def objective(
@@ -177,8 +176,9 @@ def objective(
     """Loss and regulariser from the options."""
     formula = loss_from(loss, delta, power, dispersion)
     regularizer: Any = problems.L2(_check.positive("--l2", l2, zero=True))
+    _check.positive("--a", a, zero=True)
     if _check.positive("--gamma", gamma, zero=True) > 0.0:
-        regularizer = regularizer + problems.DoubleWell(gamma, _check.positive("--a", a, zero=True))
+        regularizer = regularizer + problems.DoubleWell(gamma, a)
     return formula, regularizer
 
 

@@ -27,8 +27,22 @@ def check_folder(folder: Path) -> None:
         above = above.parent
     if not above.is_dir():
         raise ValueError(f"--out {folder} cannot be made: {above} is a file")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise PermissionError(f"--out {folder} cannot be written: no permission in {above}")
+    _check_writable(folder, above)
+
+
+def check_file(file: Path) -> None:
+    """Refuse, before any work, a file that cannot be written in the end."""
+    if file.is_dir():
+        raise ValueError(f"--out must be a file, got the folder {file}")
+    above = file.absolute().parent
+    if not above.is_dir():
+        raise ValueError(f"--out {file} cannot be written: {above} is {'a file' if above.exists() else 'no folder'}")
+    _check_writable(file, above)
+
+
+def _check_writable(place: Path, folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"--out {place} cannot be written: no permission in {folder}")
 
 
 def write_folder(folder: Path, writers: Mapping[str, Callable[[Path], None]]) -> list[Path]:

@@ -185,7 +185,7 @@ def write_report(
         typer.Option(help="Put the tables into this document too, below its mark; default: none.", show_default=False),
     ] = None,
 ) -> None:
-    """Write the report anew from the results that are there."""
+    """Write the report again from the results that are there."""
     _write_report(out)
     if into is not None:
         from trsvr.experiments.report import write_into
@@ -288,8 +288,8 @@ def _runner(out: Path, jobs: int | None, scheduler: str | None, progress: bool |
             raise ValueError("--jobs is for processes of this machine; the cluster at --scheduler has its own workers")
     check_folder(out)
     with ExitStack() as stack:
-        stack.enter_context(running.at_work(out))
         if scheduler is None:
+            stack.enter_context(running.at_work(out))
             workers = jobs or _threads.available()
             runner = running.Runner(out, running.in_processes(workers), workers, max(1, workers // 4))
         else:
@@ -297,6 +297,7 @@ def _runner(out: Path, jobs: int | None, scheduler: str | None, progress: bool |
 
             client = stack.enter_context(connected(scheduler, None, None))
             workers = count_of_workers(client, scheduler)
+            stack.enter_context(running.at_work(out))
             from trsvr.dask.studies import OnCluster
 
             cluster = OnCluster(client)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trsvr._files import written_beside
 from trsvr.cli import options as o
 from trsvr.cli.models import Model, load_model, scores, text_of, why_not_scored
-from trsvr.cli.output import as_json
+from trsvr.cli.output import as_json, check_file
 from trsvr.cli.tables import Wanted, format_of, read_table
 
 ModelPath = Annotated[
@@ -55,9 +55,11 @@ def predict(
 ) -> None:
     """Predict with a model that trsvr solve has written.
 
-    Predictions come as CSV, one line per row. Where FILE has the target too, the score is told on stderr; labels that
-    the model does not know are not scored.
+    Predictions come as CSV, one line per row. Where FILE has the target too, the score is printed on stderr; labels
+    that the model does not know are not scored.
     """
+    if out is not None:
+        check_file(out)
     loaded = load_model(model)
     kind = format_of(file, format_)
     table = read_table(file, _wanted(loaded, kind, target, header, sep, offset), kind)

@@ -171,7 +171,7 @@ def resume(
     """Continue a run of trsvr solve --checkpoint.
 
     The data are read again and compared with those the run was begun on. The result has the same bits as that of a run
-    that was never interrupted. A run that was finished is told again; with new limits, which count from its beginning,
+    that was never interrupted. A finished run is reported again; with new limits, which count from its beginning,
     one that had ended by a limit goes on.
     """
     kept = newest_intact(checkpoint, quiet=True)  # what is to be said about it, the run itself will say
@@ -238,17 +238,18 @@ def _carry_out(
         }
         model = Model(data.in_file_units(result.x), problem.classes, facts)
         lost = result.status is Status.DATA_LOST
+        told = dataclasses.asdict(task)
         report = {
             "trsvr": __version__,
             "file": task.file,
             "rows": problem.n_samples,
             "columns": problem.n_features,
             "left_out": data.left_out,
-            "objective": {name: getattr(task, name) for name in _OBJECTIVE},
+            "objective": {name: told[name] for name in _OBJECTIVE},
             "classes": problem.classes,
             "column_names": data.columns,
             **answer.weights(model),
-            "task": {**dataclasses.asdict(task), "file": os.path.abspath(file)},
+            "task": {**told, "file": os.path.abspath(file)},
             "method": task.method,
             "settings": dataclasses.asdict(result.solver),
             "seed": task.seed,
@@ -383,8 +384,9 @@ def _on_cluster(
 ) -> Iterator[_Data]:
     if task.test_size is not None:
         raise ValueError("--test-size is for data in memory; with --dask and --scheduler split the file beforehand")
+    told = dataclasses.asdict(task)
     for option in ("weights", "drop", "standardize", "offset", "categorical"):
-        if getattr(task, option):
+        if told[option]:
             raise ValueError(f"--{option} is for data in memory, not for --dask and --scheduler")
     kind = remote_format(file, task.format)
     with connected(scheduler, workers, memory_limit) as client:

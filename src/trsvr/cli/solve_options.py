@@ -54,7 +54,7 @@ Standardize = Annotated[
     bool,
     typer.Option(
         "--standardize",
-        help="Penalise columns in units of their standard deviation; the coefficients are told in the file's units.",
+        help="Penalise columns in units of their standard deviation; coefficients are reported in the file's units.",
         rich_help_panel=OBJECTIVE,
     ),
 ]

@@ -12,7 +12,7 @@ from trsvr import inference
 from trsvr._files import written_beside
 from trsvr.cli import options as o
 from trsvr.cli.models import load_model
-from trsvr.cli.output import as_json, show_pairs, show_rows
+from trsvr.cli.output import as_json, check_file, show_pairs, show_rows
 from trsvr.cli.solve_options import MovedData
 from trsvr.cli.tasks import Task, training_rows
 from trsvr.datasets.errors import DataFileError
@@ -67,6 +67,8 @@ def summary(
     The rows that the model was fitted to are read again: rows that were held out stay out. Losses with one output:
     logistic, squared, and the families of generalised linear models.
     """
+    if out is not None:
+        check_file(out)
     model = load_model(fit)
     task = _task_of(fit)
     if data is not None:

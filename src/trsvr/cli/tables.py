@@ -26,6 +26,8 @@ _COMPRESSION = (".gz", ".bz2", ".xz", ".zip", ".zst")
 _ENDINGS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
 _USUAL_TARGETS = ("target", "label", "class", "y")
+_NUMBERS = "this column is used as numbers"
+_ENCODE = "trsvr solve --categorical {name} makes columns of 0 and 1 of it, --drop {name} leaves it out"
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,15 @@ class Wanted:
     drop_first: bool = False
     levels: Levels | None = None
 
+    def options(self) -> list[tuple[str, Sequence[str | None]]]:
+        """The options that name columns which cannot be the target."""
+        return [
+            ("weights", [self.weights]),
+            ("offset", [self.offset_column]),
+            ("drop", self.drop),
+            ("categorical", self.categorical),
+        ]
+
     def others(self, known: Sequence[str]) -> list[tuple[str, str]]:
         """Names beside X and the target that a file must have, and what for."""
         offset = self.offset_column if self.offset_needed or self.offset_column in known else None
@@ -178,6 +189,8 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
             table = _from_frame(path, _read_frame(path, kind, wanted), kind, wanted)
         except UnicodeDecodeError as error:  # text is decoded when it is looked at
             raise DataFileError(path, None, f"holds text that is not UTF-8: {error.object[:20]!r}") from None
+    if table.X.ndim != 2:
+        raise DataFileError(path, None, f"X must be two-dimensional (rows are samples), got shape {table.X.shape}")
     if wanted.n_features is not None and table.X.shape[1] != wanted.n_features:
         raise DataFileError(path, None, f"has {table.X.shape[1]} columns of data, {wanted.n_features} are wanted")
     return table
@@ -232,7 +245,7 @@ def _missing(path: Path, kind: str, name: str, purpose: str, known: list[str]) -
 
 def _matrix(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
     if "X" in arrays:
-        return arrays["X"]
+        return _finite(path, arrays["X"])
     parts = ("data", "indices", "indptr", "shape")
     if not all(part in arrays for part in parts):
         raise DataFileError(
@@ -247,7 +260,20 @@ def _matrix(path: Path, arrays: dict[str, NDArray[Any]]) -> Any:
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise DataFileError(path, None, f"data, indices, indptr and shape are no CSR matrix: {error}") from None
+    _finite(path, matrix.data)
     return matrix
+
+
+def _finite(path: Path, numbers: NDArray[Any]) -> NDArray[Any]:
+    """Real numbers, all of them finite."""
+    if numbers.dtype.kind not in "buif":
+        raise DataFileError(path, None, f"X must hold real numbers, got dtype {numbers.dtype}")
+    if not np.isfinite(numbers).all():
+        place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
+        raise DataFileError(
+            path, None, f"X must be finite, got {numbers[place]} at position {', '.join(map(str, place))}"
+        )
+    return numbers
 
 
 def _word(array: NDArray[Any]) -> str:
@@ -332,6 +358,10 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
     ):
         if name not in columns:
             raise _missing(path, "column", name, purpose, columns)
+    if target is not None:
+        for option, given in wanted.options():
+            if target in given:
+                raise ValueError(f"--{option} {target}: this column is the target; name another one")
     unused = {target, wanted.weights, wanted.offset_column, wanted.groups, counter, *wanted.drop}
     names = [name for name in columns if name not in unused] if wanted.columns is None else list(wanted.columns)
     missing = [name for name in names if name not in columns]
@@ -346,7 +376,7 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
     else:
         X = np.empty((len(frame), len(names)))
         for k, name in enumerate(names):
-            X[:, k] = _numbers(path, frame[name], name)
+            X[:, k] = _numbers(path, frame[name], name, _ENCODE if wanted.columns is None else _NUMBERS)
     y = None if target is None else _labels(path, frame[target], target)
     weights, shift = (
         _numbers(path, frame[name], name) if name is not None and name in columns else None
@@ -397,14 +427,13 @@ def _target(path: Path, columns: list[str], wanted: Wanted) -> str | None:
     raise DataFileError(path, None, f"{found}: choose one with --target; it has {_listed(columns)}")
 
 
-def _numbers(path: Path, column: pd.Series[Any], name: str) -> NDArray[np.float64]:
+def _numbers(path: Path, column: pd.Series[Any], name: str, advice: str = _NUMBERS) -> NDArray[np.float64]:
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if not is_numeric_dtype(column) and not is_bool_dtype(column):
         shown = next((str(value) for value in column if not isinstance(value, int | float)), "nothing")
         comma = shown.count(",") == 1 and shown.replace(",", "").lstrip("+-").isdigit()
-        encoded = f"--categorical {name} makes columns of 0 and 1 of it, --drop {name} leaves it out"
-        hint = "write decimals with a point" if comma else encoded
+        hint = "write decimals with a point" if comma else advice.format(name=name)
         raise DataFileError(path, None, f"column {name!r} must hold numbers, got {shown!r}; {hint}")
     try:
         numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -412,7 +441,7 @@ def _numbers(path: Path, column: pd.Series[Any], name: str) -> NDArray[np.float6
         raise DataFileError(path, None, f"column {name!r} must hold real numbers, got {column.dtype}") from None
     bad = np.flatnonzero(~np.isfinite(numbers))
     if bad.size:
-        got = "no number" if np.isnan(numbers[bad[0]]) else "an infinite one"
+        got = "no number" if np.isnan(numbers[bad[0]]) else "an infinite number"
         raise DataFileError(path, None, f"column {name!r} has {got} in row {bad[0] + 1} ({bad.size} such in all)")
     return numbers
 

@@ -116,8 +116,7 @@ class Rows:
         """Some of them, or all."""
         assert table.y is not None, "a table with a target was asked for"
         n = table.X.shape[0]
-        for option in ("weights", "offset", "groups"):
-            given = getattr(table, option)
+        for option, given in (("weights", table.weights), ("offset", table.offset), ("groups", table.groups)):
             if given is not None and given.shape != (n,):
                 raise ValueError(f"--{option} must have one entry for each of the {n} rows, got shape {given.shape}")
 
@@ -136,6 +135,7 @@ def training_rows(task: Task, model: Model, groups: str | None) -> Rows:
     columns = model.facts.get("raw_columns") or model.facts["columns"]
     wanted = dataclasses.replace(
         task.wanted,
+        target=task.target if columns is None else model.facts["target"],
         groups=groups,
         columns=columns,
         n_features=model.facts["n_features"],

@@ -111,7 +111,7 @@ def _own_settings(alpha: str | None, batch_size: str | None, inner_steps: str | 
     if len(missing) == 3:
         return None
     if missing:
-        raise ValueError(f"settings to be judged must be complete: {', '.join(missing)} is missing")
+        raise ValueError(f"settings to be judged must be complete: {' and '.join(missing)} missing")
     values = [o.number(name, text or "") for name, text in texts.items()]
     return TRSVR(alpha=values[0], batch_size=values[1], inner_steps=values[2], hessian=hessian)
 

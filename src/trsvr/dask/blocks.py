@@ -15,7 +15,7 @@ from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from trsvr import _threads
-from trsvr._arrays import Indices, Vector
+from trsvr._arrays import Indices, Vector, as_array
 from trsvr._compile import record
 from trsvr.problems.curvature import MarginView
 from trsvr.problems.families import mean_of, outside_domain
@@ -132,7 +132,7 @@ sizeof.register(Raw, _raw_size)
 
 
 def _vector(values: Any) -> NDArray[Any]:
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    array = as_array(values)
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 

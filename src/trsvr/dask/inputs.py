@@ -9,6 +9,8 @@ import dask.array as da
 import numpy as np
 import scipy.sparse
 
+from trsvr._arrays import as_array
+
 
 def as_blocks(X: Any, y: Any, weights: Any, offset: Any) -> tuple[list[tuple[Any, ...]], int | None]:
     """(rows, labels, weights, offset) of every block, not computed; and the size of X in bytes, where it is known."""
@@ -69,7 +71,7 @@ def _vector_blocks(
     elif isinstance(values, list | tuple) and len(values) and not np.isscalar(values[0]):
         values = list(values)
     else:
-        array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+        array = as_array(values)
         if not known:
             raise ValueError(
                 f"{name} must be cut into blocks as X is (a dask array or a list), got {type(values).__name__}: "

@@ -76,7 +76,7 @@ class LinearModel(Problem):
         Default: the current one.
     persist : bool or "auto"
         Whether the blocks stay in the workers' memory (where that is short, Dask spills them to its own files), or are
-        read anew in every round. "auto" keeps them if they need at most half of the workers' memory.
+        read again in every round. "auto" keeps them if they need at most half of the workers' memory.
     rows_at_once : int, optional
         Rows that may be in this process at a time; default: 256 MiB of them.
     patience : float
@@ -131,7 +131,7 @@ class LinearModel(Problem):
         self._understand(facts, loss, regularizer, bool(intercept), *given)
         self.persisted = known_to_fit or (persist == "auto" and sum(one.size for one in facts) <= room)
         if not self.persisted and persist == "auto":
-            _log.info("the blocks are read anew in every round: they need more than half of the workers' memory")
+            _log.info("the blocks are read again in every round: they need more than half of the workers' memory")
         build = dask.delayed(make_block, pure=False)
         signs = labels_of(loss) == "two classes"
         blocks = [

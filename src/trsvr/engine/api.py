@@ -65,9 +65,10 @@ def minimize(
         Limits, looked at after every epoch (the time also within one, so an epoch may go beyond a limit of passes).
         None is no limit.
     tol : float, "auto", Tolerance or None
-        A number: stop when ‖∇f‖∞ ≤ tol. "auto": when no more than 1e-12 |f| is left to gain; only the adaptive `TRSVR`
-        can tell, the other solvers stop when ‖∇f‖∞ is 1e-8 of the largest one seen. With either, a run also ends at the
-        rounding floor, where f no longer changes within the precision of its numbers. None: never.
+        A number: stop when ‖∇f‖∞, the largest entry of the gradient, is at most tol. "auto": when no more than
+        1e-12 |f| is left to gain; only the default solver can tell, the others stop when ‖∇f‖∞ is 1e-8 of what it is
+        at zero (of the largest one seen, for your own functions). With either, a run also ends at the rounding floor,
+        where f no longer changes within its precision. None: never.
         `trsvr.engine.Tolerance` bounds the gradient and the decrease that is left.
         Methods without a reference point are charged for the full gradients that this takes.
     seed : int

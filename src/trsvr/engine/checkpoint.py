@@ -277,4 +277,4 @@ def newest_intact(path: Path, *, quiet: bool = False) -> tuple[Content, bool] | 
 
 
 def _way_out(foreign: bool) -> str:
-    return "Name another file for the checkpoint" if foreign else "Choose another file, or remove it, to begin anew"
+    return "Name another file for the checkpoint" if foreign else "Choose another file, or remove it to start over"

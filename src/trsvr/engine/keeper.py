@@ -78,6 +78,8 @@ def checked_path(given: Any) -> Path:
         raise ValueError(f"checkpoint must be a path, got {given!r}") from None
     if path.is_dir():
         raise ValueError(f"checkpoint must be a file, got the folder {path}")
+    if not path.parent.is_dir():
+        raise ValueError(f"checkpoint must be a file in a folder that exists, got {path}")
     return path
 
 

@@ -88,7 +88,7 @@ def refuse_another_run(path: Path, content: Content, about: Content, except_limi
     if content.get("fingerprint") != about["fingerprint"]:
         raise CheckpointError(
             f"the checkpoint {path} belongs to another problem: {_what_differs(content.get('problem'), about)}. "
-            "Choose another file, or remove it, to begin anew"
+            "Choose another file, or remove it to start over"
         )
     kept, wanted = dict(content.get("configuration") or {}), dict(about["configuration"])
     if except_limits:
@@ -99,7 +99,7 @@ def refuse_another_run(path: Path, content: Content, about: Content, except_limi
     if found is not None:
         raise CheckpointError(
             f"the checkpoint {path} belongs to a run with another configuration: {found}. "
-            "trsvr.resume continues it, also with new limits; choose another file, or remove it, to begin anew"
+            "trsvr.resume continues it, also with new limits; choose another file, or remove it to start over"
         )
     if content.get("trsvr") != __version__:
         _log.warning(

@@ -92,7 +92,8 @@ class Result:
     @property
     def gradient_norm(self) -> float:
         """‖∇f(x)‖."""
-        return float(np.linalg.norm(self.gradient))
+        with np.errstate(over="ignore"):
+            return float(np.linalg.norm(self.gradient))
 
     @property
     def success(self) -> bool:

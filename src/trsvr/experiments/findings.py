@@ -95,7 +95,7 @@ def _tuned(results: Results) -> Finding:
             paper = subject.line(line.label, "paper")
             times = line.alpha / paper.alpha if paper is not None and line.alpha and paper.alpha else np.nan
             rows.append((study.name, subject.title, line.label, plain(times), small(line.final("gap")), _passes(line)))
-    text = "With values tuned anew, the same number of grid points for every method."
+    text = "With retuned values, from the same number of grid points for every method."
     head = ("study", "data", "method", "α over the paper's", "final gap", "passes to 1e-9")
     return Finding(text, head, tuple(rows))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse
 import scipy.special
 
 from trsvr import theory
@@ -63,7 +64,7 @@ def own_value(problem: LinearModel, threads: int | None = None) -> tuple[float, 
 def scipy_value(X: Any, y: Vector, l2: float, gamma: float, a: float) -> tuple[float, Vector]:
     """SciPy's smallest value and where, with the objective in NumPy."""
     n, d = X.shape
-    transposed = X.T.tocsr() if hasattr(X, "tocsr") else X.T
+    transposed = X.T.tocsr() if scipy.sparse.issparse(X) else X.T
 
     def value_and_gradient(w: Vector) -> tuple[float, Vector]:
         margins = y * (X @ w)

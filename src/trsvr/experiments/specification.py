@@ -222,7 +222,11 @@ def find(name: str) -> Study:
     """A study by its name, or from a file whose name ends in ``.toml``."""
     if name.endswith(".toml"):
         path = Path(name)
-        return parse(path.read_text(encoding="utf-8"), path.name, path.parent)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path.name}: is not text in UTF-8 ({error})") from None
+        return parse(text, path.name, path.parent)
     _check.one_of("STUDY", name, names())
     return parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 

@@ -40,9 +40,9 @@ CHOICES = {
     "curvature": "Products come from finite differences, h = √ε(1 + ‖x‖)/‖v‖ (section 5.1; appendix C.1 speaks of "
     "automatic differentiation), and conjugate gradients stop at min(½, √‖ḡ‖)·‖ḡ‖.",
     "rows": "Rows are drawn uniformly with replacement; there is no intercept.",
-    "substitute": "Where rcv1_train.binary is not to be had, a substitute takes its place.",
+    "substitute": "Where rcv1_train.binary is not available, a substitute takes its place.",
     "seconds": "Seconds are those of this library on one thread, for all methods; the paper's are of PyTorch.",
-    "tuned": "Values tuned anew come from grids of ours, the same number of points for every method.",
+    "tuned": "Retuned values come from our own grids, with the same number of points for every method.",
 }
 
 
@@ -158,8 +158,8 @@ def consistently_ahead(ours: Line, rival: Line, height: str, axis: str, called: 
     """Whether our curve is the lower one (nearly) everywhere."""
     share, lead, until = decades_ahead(ours, rival, height, axis)
     text = (
-        f"{called}: {ours.shown} is below {rival.shown} on {share:.0%} of the way to {until:.3g} (wanted "
-        f"{CONSISTENTLY:.0%}), on the mean by a factor {10.0**lead:.2g}"
+        f"{called}: {ours.shown} is below {rival.shown} on {share:.0%} of the way to {until:.3g} (required: "
+        f"{CONSISTENTLY:.0%}), on average by a factor of {10.0**lead:.2g}"
     )
     return Part(text, share >= CONSISTENTLY, share / CONSISTENTLY)
 
@@ -193,8 +193,8 @@ def faster(ours: Line, rival: Line, height: str, axis: str, called: str) -> Part
     """Whether we are there in half of the cost, or less."""
     times = speed_up(ours, rival, height, axis)
     text = (
-        f"{called}: {ours.shown} reaches the heights of {rival.shown} {times:.2g} times as soon (median along its "
-        f"curve; wanted {FACTOR:g})"
+        f"{called}: {ours.shown} reaches the levels of {rival.shown} {times:.2g} times as fast (median along its "
+        f"curve; required: {FACTOR:g})"
     )
     return Part(text, times >= FACTOR, times / FACTOR)
 

@@ -15,6 +15,7 @@ from trsvr._arrays import ROOT_EPSILON, Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.problems.families import mean_of
 from trsvr.problems.frames import Frame
+from trsvr.problems.matrix import rows_to_predict
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import FiniteSum
 from trsvr.problems.views import CurvatureView
@@ -153,7 +154,7 @@ class LinearProblem(Problem):
         """Margins of the rows of X (default: the problem's own), shape (N,) or (N, K)."""
         W = np.asarray(x, dtype=np.float64).reshape(-1, self.n_outputs)
         weights = W[: self.n_features]
-        margins = self._times(weights) if X is None else np.asarray(X @ weights)
+        margins = self._times(weights) if X is None else np.asarray(rows_to_predict(X, self.n_features) @ weights)
         if self.intercept:
             margins = margins + W[-1]
         return margins if self.n_outputs > 1 else margins[:, 0]
@@ -207,7 +208,8 @@ def as_problem(given: Any) -> Problem:
         return given
     if isinstance(given, type) or not isinstance(given, FiniteSum):
         lacking = ", ".join(name for name in _MEMBERS if name not in dir(given))
-        raise ValueError(f"problem must be a finite sum (trsvr.problems); {type(given).__name__} lacks {lacking}")
+        made = "such as trsvr.problems.logistic(X, y)"
+        raise ValueError(f"problem must be a finite sum, {made}; {type(given).__name__} lacks {lacking}")
     return OwnProblem(given)
 
 

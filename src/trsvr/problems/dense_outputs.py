@@ -1,4 +1,4 @@
-"""Dense rows with K outputs, worked off as products of matrices: blocks of rows times p × K weights, and back.
+"""Dense rows with K outputs, processed as products of matrices: blocks of rows times p × K weights, and back.
 
 Values and gradients are computed in float64, whatever the rows are. What only directs a step, the products with the
 Hessian and its diagonal, is multiplied in the rows' own type and added up in float64: of float32 rows that leaves six

@@ -45,7 +45,7 @@ from trsvr.problems.views import FLOPS_OF_A_CALL
 if TYPE_CHECKING:
     from trsvr.problems.base import Problem
 
-#: Consecutive rows that are worked off together: single ones anywhere in memory take twice as long.
+#: Consecutive rows that are processed together: single ones anywhere in memory take twice as long.
 BUCKET = 16
 # ρ over λ, and ρ at most. Where it is small, the intercept makes steps short; where it is large, c follows slowly.
 _PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
@@ -190,7 +190,7 @@ class DualAscent:
     problem : LinearModel
         One for which `why_no_dual` has nothing to say.
     bucket_size : int
-        Consecutive rows that are worked off together.
+        Consecutive rows that are processed together.
     """
 
     def __init__(self, problem: Any, bucket_size: int = BUCKET) -> None:

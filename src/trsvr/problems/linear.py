@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr import _check
-from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._arrays import Indices, Matrix, Vector, as_array
 from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems import fingerprint
@@ -59,7 +59,7 @@ class LinearModel(LinearProblem):
     Parameters
     ----------
     X : array, data frame, memory map or sparse matrix of shape (N, p)
-        Rows are samples. Used where it lies, without a copy, if it is C-ordered float64 or float32, or CSR. (Full
+        Rows are samples. Used without a copy if it is C-ordered float64 or float32, or CSR. (Full
         passes over small data, of at most 2¹⁷ numbers, are made in NumPy on a dense copy.)
     y : array of length N
         For `Logistic` and `SquaredHinge` two labels of any kind, kept as ±1 in sorted order; for `Softmax` any number
@@ -146,7 +146,7 @@ class LinearModel(LinearProblem):
                 raise ValueError(f"{name} must be a {name}, got {value!r}: are two arguments exchanged?")
             record(type(value))
         _check_regularizer(regularizer)
-        if hasattr(loss, "delta"):
+        if isinstance(loss, PseudoHuber):
             _check.positive("delta", loss.delta)
         check_family(loss)
 
@@ -422,7 +422,7 @@ class LinearModel(LinearProblem):
         """
         part = object.__new__(LinearModel)
         part._chosen, part.classes = chosen, like.classes
-        vars(part)["is_small"] = False  # a part of larger data is worked off as the whole is
+        vars(part)["is_small"] = False  # a part of larger data is processed as the whole is
         shape = labels.size, like.n_features
         part._build(rows, *shape, labels, weights, offset, like.loss, like.regularizer, like.intercept)
         return part
@@ -463,13 +463,12 @@ def _check_regularizer(regularizer: Any) -> None:
 
 def _labels(y: Any, n_rows: int, kind: str, known: Any = None) -> tuple[Vector, NDArray[Any] | None]:
     """Labels as the kernels want them, and the user's own where they are classes."""
-    array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    array = as_array(y)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.size != n_rows:
-        raise ValueError(
-            f"y must be a vector with one label for each of the {n_rows} rows of X, got shape {array.shape}"
-        )
+        got = f"shape {array.shape}" if array.ndim else repr(y)
+        raise ValueError(f"y must be a vector with one label for each of the {n_rows} rows of X, got {got}")
     if array.dtype.kind == "c":
         raise ValueError(f"y must be real, got dtype {array.dtype}")
     if array.dtype.kind == "f":
@@ -534,7 +533,7 @@ def checked_offset(offset: Any, n_rows: int, outputs: int) -> Vector:
     if offset is None:
         return _NOTHING
     try:
-        array = np.array(offset.to_numpy() if hasattr(offset, "to_numpy") else offset, dtype=np.float64)
+        array = np.array(as_array(offset), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"offset must be numbers: {error}") from None
     wanted = (n_rows,) if outputs == 1 else (n_rows, outputs)

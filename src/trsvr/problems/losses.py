@@ -4,7 +4,7 @@ A loss is a NamedTuple whose fields are its parameters and whose methods are thr
 derivative in z) and ``curvature`` (second). They are compiled into the kernels; a loss of your own is one more such
 class, in any file. All formulas hold for margins of any size: nothing overflows.
 
-Small data are worked off without compiling, all rows at once. So a formula is written with NumPy's functions
+Small data are processed without compiling, all rows at once. So a formula is written with NumPy's functions
 (``np.exp``, ``np.where``, ``np.maximum``): the same text takes a number when compiled and arrays when plain. A loss of
 your own that takes numbers only (``math.exp``, ``if``) is always compiled.
 

@@ -25,7 +25,7 @@ from trsvr.problems.rows import BLOCK
 # Rows ahead of the one at work that are asked for; four to eight measured alike.
 _AHEAD = 8
 
-# A block of rows is worked off in one vector, in stretches of BLOCK numbers at fixed distances: the compiler then knows
+# A block of rows is processed in one vector, in stretches of BLOCK numbers at fixed distances: the compiler then knows
 # that they do not overlap, and uses vector registers.
 LABELS, SLOPES, CURVATURES, ADDITIVES, FACTORS = BLOCK, 2 * BLOCK, 3 * BLOCK, 4 * BLOCK, 5 * BLOCK
 OTHER_MARGINS = CURVATURES

@@ -15,6 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from trsvr import _check
+from trsvr._arrays import as_array
 from trsvr.problems.rows import DenseRows, Rows, SparseRows
 
 _log = logging.getLogger("trsvr")
@@ -30,17 +31,20 @@ def as_rows(X: Any) -> tuple[Rows, int, int]:
 
 
 def _dense_rows(X: Any) -> tuple[DenseRows, int, int]:
-    array = np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
+    if np.ma.is_masked(X):
+        raise ValueError("X must have no masked entries: fill them, or leave those rows out")
+    try:
+        array = as_array(X)
+    except ValueError as error:
+        raise ValueError(f"X must be a matrix of numbers: {error}") from None
     if array.ndim != 2:
-        raise ValueError(f"X must be two-dimensional (rows are samples), got shape {array.shape}")
+        got = f"shape {array.shape}" if array.ndim else type(X).__name__
+        raise ValueError(f"X must be two-dimensional (rows are samples), got {got}")
     if array.dtype not in _FLOATS:
         if array.dtype.kind == "c":
             raise ValueError(f"X must be a matrix of real numbers, got dtype {array.dtype}")
         if array.dtype.kind not in "buif":
-            try:
-                array = array.astype(np.float64)
-            except (TypeError, ValueError):
-                raise ValueError(f"X must be a matrix of real numbers, got dtype {array.dtype}") from None
+            array = _numbers(array, X)
         _log.info("X is copied from %s to float64", array.dtype)
         _check.fits_in_memory(8 * array.size, f"a float64 copy of X ({array.dtype})", "float32 is used without a copy")
         array = array.astype(np.float64)
@@ -51,6 +55,38 @@ def _dense_rows(X: Any) -> tuple[DenseRows, int, int]:
     elif not array.flags.aligned:
         array = array.copy()
     return DenseRows(_writable_view(array)), *array.shape
+
+
+def _numbers(array: NDArray[Any], X: Any) -> NDArray[np.float64]:
+    """Objects or texts that are numbers as such; an error names the first column that holds something else."""
+    for k, column in enumerate(array.T):
+        try:
+            column.astype(np.float64)
+        except (TypeError, ValueError):
+            name = repr(X.columns[k]) if type(X).__name__ == "DataFrame" else k
+            got = next(entry for entry in column if not _is_number(entry))
+            raise ValueError(f"X must be a matrix of real numbers, got {got!r} in column {name}") from None
+    return array.astype(np.float64)
+
+
+def _is_number(entry: Any) -> bool:
+    try:
+        float(entry)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def rows_to_predict(X: Any, columns: int) -> Any:
+    """X as a matrix of finite numbers with so many columns, dense or CSR; raises ValueError for anything else."""
+    rows, n_rows, width = as_rows(X)
+    if width != columns:
+        raise ValueError(f"X must have {columns} columns, as the model has, got {width}")
+    matrix = as_matrix(rows, width)
+    if not np.isfinite(rows.values if isinstance(rows, DenseRows) else rows.data).all():
+        i, (j, value) = next((i, bad) for i in range(n_rows) if (bad := first_bad_entry(rows, i)) is not None)
+        raise ValueError(f"X must be finite, got {value} at row {i}, column {j}")
+    return matrix
 
 
 def _sparse_rows(X: Any) -> tuple[SparseRows, int, int]:

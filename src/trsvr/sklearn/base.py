@@ -97,7 +97,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             if X.device.type != "cpu":
                 raise ValueError(
                     f"X must be in the host's memory with device={self.device!r}, got a tensor on {X.device}; "
-                    "device='cuda' fits it where it lies"
+                    "device='cuda' fits it in place"
                 )
             X = on_host(X)
         if is_tensor(X):

@@ -258,7 +258,7 @@ class TRSVRClassifier(ClassifierBase):
         1 prints a line per iteration.
     device : None, "cpu" or "cuda", default=None
         Where the fit runs; None is the CPU. "cuda" copies X to the GPU (`trsvr.torch.LinearModel`) and needs PyTorch.
-        A tensor that is there already is used where it lies, and predictions for a tensor are made on its device; the
+        A tensor that is already there is used in place, and predictions for a tensor are made on its device; the
         answers are NumPy arrays.
 
     Attributes
@@ -287,7 +287,7 @@ class TRSVRClassifier(ClassifierBase):
     stochastic gradient descent (``sklearn.linear_model.SGDClassifier``). To go on with more rows, set
     ``warm_start=True`` and fit all of them.
 
-    NaN and infinity are refused. CSR input is used as it is, except that small data (to 2¹⁷ numbers) are worked off in
+    NaN and infinity are refused. CSR input is used as it is, except that small data (to 2¹⁷ numbers) are processed in
     a dense copy; other sparse formats become CSR.
 
     Examples
@@ -339,7 +339,7 @@ class TRSVRClassifier(ClassifierBase):
         Parameters
         ----------
         X : array, data frame, tensor or sparse matrix of shape (n, p)
-            Used where it lies if it is C-ordered float64 or float32, or CSR.
+            Used without a copy if it is C-ordered float64 or float32, or CSR.
         y : array of length n
             Labels of any kind.
         sample_weight : array of length n, optional
@@ -404,11 +404,11 @@ class TRSVRClassifier(ClassifierBase):
         if not np.array_equal(classes, self.classes_):
             raise ValueError(
                 f"y must have the classes of the last fit, {classes.tolist()}, with warm_start=True, got "
-                f"{self.classes_.tolist()}; clone the estimator to begin anew"
+                f"{self.classes_.tolist()}; clone the estimator to start over"
             )
         if coef.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X must have the {coef.shape[1]} columns of the last fit with warm_start=True, got "
-                f"{self.n_features_in_}; clone the estimator to begin anew"
+                f"{self.n_features_in_}; clone the estimator to start over"
             )
         return coef, intercept

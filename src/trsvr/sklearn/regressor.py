@@ -331,7 +331,7 @@ class TRSVRRegressor(RegressorBase):
         Parameters
         ----------
         X : array, data frame or sparse matrix of shape (n, p)
-            Used where it lies if it is C-ordered float64 or float32, or CSR.
+            Used without a copy if it is C-ordered float64 or float32, or CSR.
         y : array of length n
         sample_weight : array of length n, optional
             A whole weight k equals the row repeated k times; rows of weight zero are left out.
@@ -349,7 +349,7 @@ class TRSVRRegressor(RegressorBase):
             if before[0].size != self.n_features_in_:
                 raise ValueError(
                     f"X must have the {before[0].size} columns of the last fit with warm_start=True, got "
-                    f"{self.n_features_in_}; clone the estimator to begin anew"
+                    f"{self.n_features_in_}; clone the estimator to start over"
                 )
             start = self._point(prepared, before[0], float(before[1]))
 

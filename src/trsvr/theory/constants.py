@@ -288,8 +288,8 @@ def _loss_bound(problem: Any) -> float:
     bound = curvature_bound(problem.loss)
     if bound is None:
         raise ValueError(
-            f"the loss {type(problem.loss).__name__} must have an attribute curvature_bound, the supremum of its "
-            "second derivative"
+            f"the loss {type(problem.loss).__name__} has no curvature_bound, a supremum of its second derivative: "
+            "without one there is no Lipschitz constant"
         )
     return _check.positive("curvature_bound of the loss", bound, zero=True)
 
@@ -349,10 +349,11 @@ def _largest_eigenvalue(product: Callable[[Vector], Vector], size: int, which: s
     beside: list[float] = []
     while True:
         w = np.array(product(v), dtype=np.float64)
-        if beside:
-            w -= beside[-1] * before
-        diagonal.append(dot(v, w))
-        w -= diagonal[-1] * v
+        with np.errstate(over="ignore", invalid="ignore"):  # of columns that are too large; the answer is NaN then
+            if beside:
+                w -= beside[-1] * before
+            diagonal.append(dot(v, w))
+            w -= diagonal[-1] * v
         coupling = math.sqrt(dot(w, w))
         if not math.isfinite(coupling):
             return math.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -127,11 +127,12 @@ def check(problem: Any, settings: Any, *, radius: float | None = None, x0: Any =
 
 def _read(settings: Any) -> tuple[float, int, int, str, str]:
     """α, b, S, the curvature's name and the estimator's name."""
-    given = {name: getattr(settings, name, None) for name in ("alpha", "step", "batch_size", "inner_steps")}
+    told = {} if isinstance(settings, type) or not is_dataclass(settings) else asdict(settings)
+    given = {name: told.get(name) for name in ("alpha", "step", "batch_size", "inner_steps")}
     alpha = given["step"] if given["alpha"] is None else given["alpha"]
     needed = {"alpha or step": alpha, "batch_size": given["batch_size"], "inner_steps": given["inner_steps"]}
     missing = [name for name, value in needed.items() if value is None]
-    if isinstance(settings, type) or missing:
+    if missing:
         raise ValueError(
             f"settings must be a TRSVR, an SVRG or theorem_settings(...), got {settings!r} without {', '.join(missing)}"
         )
@@ -140,14 +141,14 @@ def _read(settings: Any) -> tuple[float, int, int, str, str]:
             raise ValueError(
                 f"settings must have numbers, got {name}={value!r}: adaptive settings are not the theorem's"
             )
-    kind = getattr(settings, "hessian", "given" if given["step"] is None else "none")
+    kind = told.get("hessian", "given" if given["step"] is None else "none")
     kind = "estimated" if kind == "auto" else kind  # what it means beside a numeric alpha
     return (
         _check.positive("alpha", alpha),
         _check.whole("batch_size", settings.batch_size),
         _check.whole("inner_steps", settings.inner_steps),
         kind,
-        getattr(settings, "gradient", "svrg"),
+        told.get("gradient", "svrg"),
     )
 
 

@@ -31,7 +31,7 @@ def _regimes(subject: SubjectResults | None, place: float | None) -> dict[str, l
     return regimes if len(regimes) == 3 else {}
 
 
-_WAYS = (("on the mean of the curve", None), ("at the end", 1.0))
+_WAYS = (("on average over the curve", None), ("at the end", 1.0))
 
 
 def _best_regime(regimes: dict[str, list[tuple[str, float]]], wanted: str, called: str) -> Part:
@@ -72,7 +72,7 @@ def c5(results: Results) -> Judged:
     if subject is not None and parts:
         lines = [line for line in subject.with_roles("paper") if line.group == "large batch"]
         least = max(fall(line, "gradient_norm_sq", 0.0) for line in lines)
-        text = f"rcv1: the best of large batch fell by a factor {least:.2g} in all (a stall is below {FACTOR:g})"
+        text = f"rcv1: the best of large batch fell by a factor of {least:.2g} in all (a stall is below {FACTOR:g})"
         parts.append(Part(text, least < FACTOR, FACTOR / least))
         gaps = [line.final("gap") for line in subject.with_roles("paper")]
         finding += f"; gaps at the end from {min(gaps):.1e} to {max(gaps):.1e}."
@@ -96,7 +96,7 @@ def c6(results: Results) -> Judged:
         frequent, balanced = (min(h for _, h in regimes[name]) for name in ("high frequency", "balanced"))
         times = 10.0 ** (frequent - balanced)
         text = f"covtype {called}: the best of high frequency is {times:.2g} times as high as the best of balanced"
-        parts.append(Part(f"{text} (wanted {FACTOR:g})", times >= FACTOR, times / FACTOR))
+        parts.append(Part(f"{text} (required: {FACTOR:g})", times >= FACTOR, times / FACTOR))
         finding = f"Best at the end: {_order(regimes)}."
     return parts, finding
 

@@ -81,7 +81,7 @@ def c10(results: Results) -> Judged:
         for svrg in lines_of(subject, "SVRG at EstH's α", role="extra"):
             parts += [faster(ours, svrg, "gap", "epoch", "the same α, gap, epochs")]
         inside = 1.0 - ours.mean("boundary_fraction")
-        text = f"curvature changes the step in {inside:.2%} of the steps (wanted: one in ten)"
+        text = f"curvature changes the step in {inside:.2%} of the steps (required: one in ten)"
         parts.append(Part(text, inside >= 0.1, inside / 0.1))
     for ours in lines_of(subject, "TRSVR-EstH", role="tuned"):
         for rival in lines_of(subject, *BASELINES, role="tuned"):
@@ -103,7 +103,7 @@ def c11(results: Results) -> Judged:
         for identity in lines_of(subject, "SVRG at EstH's α", role="extra"):
             _, lead, _ = decades_ahead(ours, identity, "gap", "epoch")
             factor = 10.0**lead
-            text = f"{subject.data}: EstH's gap is {factor:.3g} times below Id's at the same α, on the mean over epochs"
+            text = f"{subject.data}: EstH's gap is {factor:.3g} times below Id's at the same α, on average over epochs"
             parts.append(Part(f"{text} (a gain: {FACTOR:g})", factor >= FACTOR, factor / FACTOR))
     return parts, "For α ≤ 1 TRSVR-Id is SVRG with step α, which was run with EstH's α."
 
@@ -120,14 +120,14 @@ def c12(results: Results) -> Judged:
     parts = []
     for subject, ours, rivals in first_order_problems(results):
         mine = ours.final("gap")
-        text = f"{subject.data}: TRSVR-EstH ends at a gap of {mine:.1e}, wanted {HIGH_PRECISION:g}"
+        text = f"{subject.data}: TRSVR-EstH ends at a gap of {mine:.1e}, required: {HIGH_PRECISION:g}"
         parts.append(Part(text, mine <= HIGH_PRECISION, ratio(HIGH_PRECISION, mine)))
         for rival in rivals:
             end, falls = rival.final("gap"), fall(rival, "gap", 0.75)
             slow = ratio(end, max(mine, arrived(ours)))
             plateau = end > HIGH_PRECISION and falls < FACTOR
             text = (
-                f"{subject.data}: {rival.label} ends at {end:.1e}, {slow:.2g} times TRSVR's, and fell by a factor "
+                f"{subject.data}: {rival.label} ends at {end:.1e}, {slow:.2g} times TRSVR's, and fell by a factor of "
                 f"{falls:.3g} in its last quarter"
             )
             margin = max(slow / COMPARABLE, FACTOR / falls if end > HIGH_PRECISION else 0.0)

@@ -1,6 +1,6 @@
 """The sums of `trsvr.torch.linear.sums` in Triton: rows with products of their own, and whole passes in two launches.
 
-Dense rows with one output and at most 64 columns are worked off by `FusedSums`, which reads X once per pass. All else
+Dense rows with one output and at most 64 columns are processed by `FusedSums`, which reads X once per pass. All else
 runs on the plain formulas over rows whose products are hand-written; with one output the inner steps have kernels of
 their own there too (`WideSums`).
 """

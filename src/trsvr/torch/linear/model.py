@@ -41,7 +41,7 @@ class LinearModel(LinearProblem):
     Parameters
     ----------
     X : tensor, array, data frame, memory map or sparse matrix of shape (N, p)
-        A contiguous float32 or float64 tensor on the device is used where it lies; all else is copied there.
+        A contiguous float32 or float64 tensor on the device is used in place; all else is copied there.
     y : tensor or array of length N
         Labels or numbers, as the loss wants them.
     loss : Logistic, SquaredHinge, Squared, PseudoHuber, Softmax or a family (Poisson, Gamma, …)
