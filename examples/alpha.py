@@ -39,11 +39,11 @@ for alpha in np.geomspace(0.05 / highest, 20.0 / lowest, 7 if chosen.fast else 2
 
 alphas, ours, theirs, boundary, _ = np.array(rows).T
 figure, (left, right) = panels(9, 3.6)
-left.loglog(alphas, theirs, "s--", color="tab:orange", markersize=7, fillstyle="none", label="SVRG, step α")
-left.loglog(alphas, ours, "o-", color="tab:blue", markersize=4, label="TRSVR")
+left.loglog(alphas, theirs, "s--", color="C1", markersize=7, fillstyle="none", label="SVRG, step α")
+left.loglog(alphas, ours, "o-", color="C0", markersize=4, label="TRSVR")
 left.set(ylabel=f"f − f* after {epochs} epochs", xlabel="α", title="how far it gets")
 left.legend()
-right.semilogx(alphas, boundary, "o-", color="tab:blue", markersize=4)
+right.semilogx(alphas, boundary, "o-", color="C0", markersize=4)
 right.set(ylabel="steps that end on the boundary", xlabel="α", title="SVRG on the left, Newton on the right")
 for place, name, height in ((1.0 / highest, "1/λmax", 0.02), (1.0 / lowest, "1/λmin", 0.5)):
     left.axvline(place, color="0.6", linestyle=":")

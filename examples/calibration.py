@@ -1,4 +1,4 @@
-"""A growth curve with four constants, its standard errors and the band in which the true curve lies.
+"""How well data determine a curve: four constants with their standard errors, and the band around the fit.
 
 Fifteen weights of onion bulbs over their growing time (Ratkowsky 1983, in NIST's collection of certified regressions):
 y = b1 / (1 + exp(b2 − b3 t))^(1/b4). The certified digits are printed beside ours. The band is that of the curve at

@@ -1,4 +1,4 @@
-"""A run that dies and goes on: killed in the middle, continued from its checkpoint, equal to the last bit.
+"""How to survive a crash: a run killed in the middle, continued from its checkpoint, equal to the last bit.
 
 The first half runs in a process of its own, which ends itself without any clean-up after epoch 12, as power cuts and
 out-of-memory killers do. The second process says the same line again. A third run is left alone; the two must agree

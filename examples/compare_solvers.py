@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 import trsvr
 from drawing import options, panels, save
+from trsvr.experiments.figures import pen, style
 
 SOLVERS = {
     "TRSVR": trsvr.TRSVR(),
@@ -33,13 +34,13 @@ def main() -> None:
     passes = 20.0 if chosen.fast else 300.0
     print(f"{problem}, f* = {lowest:.15g}\n\n{'solver':22}{'passes':>8}{'seconds':>9}{'gap':>10}  ended")
     figure, (left, right) = panels(10, 4)
-    for name, solver in SOLVERS.items():
+    for place, (name, solver) in enumerate(SOLVERS.items()):
         # One thread, of ours and of BLAS: on small data a second one waits more than it works.
         with threadpool_limits(1):
             result = trsvr.minimize(problem, solver, max_epochs=None, max_passes=passes, threads=1)
         gap = (result.trace["value"] - lowest).clip(lower=1e-16)
         for axes, column in ((left, "passes"), (right, "seconds")):
-            axes.semilogy(result.trace[column], gap, linewidth=2.5 if name == "TRSVR" else 1.2, label=name)
+            axes.semilogy(result.trace[column], gap, label=name, **pen(style(place)))
         above = max(result.value - lowest, 0.0)
         print(f"{name:22}{result.passes:8.1f}{result.seconds:9.3f}{above:10.1e}  {result.message}")
     left.set_xlabel("passes (gradient evaluations / N)")

@@ -18,8 +18,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import trsvr
+from trsvr.experiments.figures import COLOURS
 from trsvr.parts.subproblems import CGWork
 
+# Colours that differ in lightness too, with at least 3:1 against white: "C0", "C1" and so on in the examples.
+plt.rcParams["axes.prop_cycle"] = plt.cycler(color=COLOURS)
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 
 
@@ -76,7 +79,7 @@ def steihaug(hessian: np.ndarray, gradient: np.ndarray, radius: float) -> np.nda
 
 def circle(radius: float) -> Any:
     """The boundary of a region."""
-    return plt.Circle((0, 0), radius, fill=False, color="tab:orange", linestyle="--")
+    return plt.Circle((0, 0), radius, fill=False, color="C1", linestyle="--")
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Two million residuals and seventeen unknowns: five peaks on a line, fitted without the Jacobian ever being whole.
+"""How to fit two million residuals without ever storing the Jacobian: five peaks on a line, seventeen unknowns.
 
 The Jacobian would have 34 million numbers (270 MB); it is computed in blocks of 16 MB, of which only JᵀJ is kept.
 

@@ -1,6 +1,6 @@
-"""Rows that stay on the disk: a float32 matrix as a memory map, solved without ever being copied.
+"""How to fit rows that stay on the disk: a float32 matrix as a memory map, solved without ever being copied.
 
-`LinearModel` uses a C-ordered float32 or float64 array where it lies, so a memory map is read page by page by the
+`LinearModel` uses a C-ordered float32 or float64 array in place, so a memory map is read page by page by the
 passes, and the operating system keeps in memory what there is room for. Drawn is the memory that belongs to the
 process itself, beside the size of the file (where the system tells: Linux).
 
@@ -51,6 +51,6 @@ print(f"memory beyond the file: at most {max(memory):.0f} MB")
 
 figure, (left, right) = panels(8, 3.4)
 result.plot(ax=left).set_ylabel("‖∇f‖²")
-right.bar(["the file", "the process"], [megabytes, max(memory)], color=["0.75", "tab:blue"])
+right.bar(["the file", "the process"], [megabytes, max(memory)], color=["0.75", "C0"])
 right.set(ylabel="MB", title="the largest it became")
 save(figure, chosen.out, "memory_mapped")

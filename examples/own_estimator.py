@@ -1,4 +1,4 @@
-"""A gradient estimator from outside the package: loopless SVRG (Kovalev, Horváth & Richtárik 2020), in a trust region.
+"""How to add a gradient estimator of your own: loopless SVRG (Kovalev, Horváth & Richtárik 2020), in a trust region.
 
 Instead of after S steps, the reference is renewed where a coin says so. The class below is compiled into the loop.
 """

@@ -1,4 +1,4 @@
-"""A loss of one's own: Poisson regression for counts, in three formulas that are compiled into the solver.
+"""How to write your own loss: Poisson regression for counts, in three formulas that are compiled into the solver.
 
 The mean of a count is exp(xᵀw), so the negative log-likelihood of the margin z is exp(z) − y z. Its curvature,
 exp(z), has no bound, so no step size can be derived from theory; the default TRSVR needs none. SciPy minimises the
@@ -51,8 +51,8 @@ figure, (axes,) = panels(6, 3.8, 1)
 margins, shown = problem.decision(result.x), rng.choice(len(y), min(len(y), 1500), replace=False)
 axes.plot(margins[shown], y[shown] + rng.uniform(-0.3, 0.3, len(shown)), ".", color="0.75", markersize=3)
 grid, parts = np.linspace(*np.quantile(margins, [0.001, 0.995]), 100), np.array_split(np.argsort(margins), 20)
-axes.plot(grid, np.exp(grid), color="tab:blue", label="fitted mean, exp(z)")
+axes.plot(grid, np.exp(grid), color="C0", label="fitted mean, exp(z)")
 middle, counts = np.array([(margins[rows].mean(), y[rows].mean()) for rows in parts]).T
-axes.plot(middle, counts, "o", color="tab:orange", label="mean count of a twentieth")
+axes.plot(middle, counts, "o", color="C1", label="mean count of a twentieth")
 axes.set(xlabel="margin z = xᵀw + intercept", ylabel="count", ylim=(-1, float(np.quantile(y, 0.995))))
 axes.legend(), save(figure, chosen.out, "own_loss")

@@ -35,8 +35,8 @@ def main() -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     left.semilogx(strengths, coefficients)
     left.set_title("coefficients", fontsize="medium")
-    for (name, counts), colour in zip(passes.items(), ("tab:orange", "tab:blue"), strict=True):
-        right.semilogx(strengths, counts, "o-", markersize=3, color=colour, label=name)
+    for (name, counts), style in zip(passes.items(), ("C1s--", "C0o-"), strict=True):
+        right.semilogx(strengths, counts, style, markersize=3, label=name)
     right.set_ylim(bottom=0)
     right.set_title("passes over the data, to the default tolerance", fontsize="medium")
     right.legend()

@@ -42,10 +42,11 @@ print(f"after {epochs} epochs: ‖∇f‖² {squared[-1]:.1e}")
 print(f"mean squared error of a batch of {BATCH}: plain {plain[-1]:.1e}, variance-reduced {reduced[-1]:.1e}")
 
 figure, (left, right) = panels(9, 3.6)
-for curve, style, label in ((plain, "r", "plain batch"), (reduced, "b", "SVRG's estimate"), (squared, "0.6", "‖∇f‖²")):
-    left.semilogy(np.arange(len(curve)) / steps, np.where(curve > 0, curve, np.nan), color=style, label=label)
+lines = (plain, "C1--", "plain batch"), (reduced, "C0", "SVRG's estimate"), (squared, "C7:", "‖∇f‖²")
+for curve, style, label in lines:
+    left.semilogy(np.arange(len(curve)) / steps, np.where(curve > 0, curve, np.nan), style, label=label)
 best, sgd = trsvr.minimize(problem, tol=1e-14).value, trsvr.SGD(step=STEP, momentum=0.0, batch_size=BATCH)
-for solver, style in ((sgd, "ro-"), (trsvr.SVRG(step=STEP, batch_size=BATCH, inner_steps=steps), "bo-")):
+for solver, style in ((sgd, "C1s--"), (trsvr.SVRG(step=STEP, batch_size=BATCH, inner_steps=steps), "C0o-")):
     trace = trsvr.minimize(problem, solver, max_passes=60.0 if chosen.fast else 36.0, tol=None).trace
     gap, label = trace["value"] - best, type(solver).__name__
     right.semilogy(trace["passes"], gap.where(gap > 1e-16), style, markersize=3, label=label)

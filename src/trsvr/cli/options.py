@@ -166,8 +166,12 @@ def loss_from(loss: str, delta: float = 1.0, power: float = 1.5, dispersion: flo
     _check.positive("--dispersion", dispersion)
     if not 1.0 <= power <= 2.0:
         raise ValueError(f"--power must be a number from 1 (Poisson) to 2 (Gamma), got {power}")
-    settings = {problems.PseudoHuber: (delta,), problems.Tweedie: (power,), problems.NegativeBinomial: (dispersion,)}
-    return kind(*settings.get(kind, ()))
+    settings: dict[Any, float] = {
+        problems.PseudoHuber: delta,
+        problems.Tweedie: power,
+        problems.NegativeBinomial: dispersion,
+    }
+    return kind(settings[kind]) if kind in settings else kind()
 
 
 def objective(

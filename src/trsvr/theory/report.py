@@ -127,7 +127,7 @@ def check(problem: Any, settings: Any, *, radius: float | None = None, x0: Any =
 
 def _read(settings: Any) -> tuple[float, int, int, str, str]:
     """α, b, S, the curvature's name and the estimator's name."""
-    told = {} if isinstance(settings, type) or not is_dataclass(settings) else asdict(settings)
+    told = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else {}
     given = {name: told.get(name) for name in ("alpha", "step", "batch_size", "inner_steps")}
     alpha = given["step"] if given["alpha"] is None else given["alpha"]
     needed = {"alpha or step": alpha, "batch_size": given["batch_size"], "inner_steps": given["inner_steps"]}
