@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_study import TINY, command, run_here
 
+from cases import cases
 from trsvr._compile import cache_folder
 from trsvr.experiments import references, results
 from trsvr.experiments import runner as running
@@ -198,7 +199,7 @@ def test_scipys_objective_has_the_right_derivatives():
         return np.logaddexp(0, -y * (X @ v)).mean() + 0.005 * v @ v + 0.3 / 5 * np.sum((v * v - 0.25) ** 2)
 
     assert value == pytest.approx(f(w), rel=1e-14)
-    for _ in range(5):
+    for _ in cases(5, seed=3):
         direction = rng.normal(size=5)
         assert abs(f(w + 1e-5 * direction) - f(w - 1e-5 * direction)) / 2e-5 < 1e-7
 

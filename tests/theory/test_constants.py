@@ -128,7 +128,7 @@ def test_softmax_bounds_hold(data):
     oracle = Oracle(X, labels, Softmax(), L2(1e-2), intercept=True)
     L, largest = theory.smoothness(problem), theory.component_smoothness(problem)
     rng = np.random.default_rng(2)
-    for _ in range(20):
+    for _ in cases(20, seed=2):
         x, v = rng.normal(size=(2, problem.n_parameters))
         assert np.linalg.eigvalsh(oracle.hessian(0.1 * x))[-1] <= L
         change = oracle.component_gradients(x) - oracle.component_gradients(x + 1e-3 * v)
@@ -208,7 +208,7 @@ def test_expected_smoothness_is_one(replacement):
     X, y = rng.normal(size=(12, 3)), rng.normal(size=12)
     oracle = Oracle(X, y, Squared(), L2(0.1))
     bound = theory.expected_smoothness(LinearModel(X, y, Squared(), L2(0.1)), 2, replacement=replacement)
-    for _ in range(50):
+    for _ in cases(50, seed=12):
         a, b = rng.normal(size=(2, 3))
         change = oracle.component_gradients(a) - oracle.component_gradients(b)
         squares = [
