@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 import trsvr
 from drawing import options, panels, save
-from trsvr.experiments.figures import pen, style
+from trsvr.experiments.figures import legend_below, pen, style
 
 SOLVERS = {
     "TRSVR": trsvr.TRSVR(),
@@ -38,16 +38,17 @@ def main() -> None:
         # One thread, of ours and of BLAS: on small data a second one waits more than it works.
         with threadpool_limits(1):
             result = trsvr.minimize(problem, solver, max_epochs=None, max_passes=passes, threads=1)
+        width = 3.0 if name == "TRSVR" else 1.5
         gap = (result.trace["value"] - lowest).clip(lower=1e-16)
         for axes, column in ((left, "passes"), (right, "seconds")):
-            axes.semilogy(result.trace[column], gap, label=name, **pen(style(place)))
+            axes.semilogy(result.trace[column], gap, label=name, **pen(style(place)) | {"linewidth": width})
         above = max(result.value - lowest, 0.0)
         print(f"{name:22}{result.passes:8.1f}{result.seconds:9.3f}{above:10.1e}  {result.message}")
     left.set_xlabel("passes (gradient evaluations / N)")
     right.set_xlabel("seconds")
     right.set_xscale("log"), right.sharey(left)
     left.set_ylabel("f − f*")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")
+    legend_below(figure, left)
     figure.suptitle(f"{chosen.data}, logistic regression, every solver with its defaults", fontsize="medium")
     save(figure, chosen.out, "compare_solvers")
 

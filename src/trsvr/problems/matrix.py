@@ -64,7 +64,7 @@ def _numbers(array: NDArray[Any], X: Any) -> NDArray[np.float64]:
             column.astype(np.float64)
         except (TypeError, ValueError):
             name = repr(X.columns[k]) if type(X).__name__ == "DataFrame" else k
-            got = next(entry for entry in column if not _is_number(entry))
+            got = next(entry for entry in column.tolist() if not _is_number(entry))
             raise ValueError(f"X must be a matrix of real numbers, got {got!r} in column {name}") from None
     return array.astype(np.float64)
 

@@ -74,7 +74,9 @@ class RegressorBase(RegressorMixin, LinearEstimator):
     ) -> tuple[Any, Array, Array | None, Array | None]:
         X, y = self._checked_data(X, y, y_numeric=True)
         if y.dtype.kind not in "buif":
-            raise ValueError(f"y must be numbers, got {y.dtype} such as {y[0]!r}; labels are for TRSVRClassifier")
+            raise ValueError(
+                f"y must be numbers, got {y.dtype} such as {y[:1].tolist()[0]!r}; labels are for TRSVRClassifier"
+            )
         weights = checked_weights(sample_weight, X.shape[0])
         found = outside_domain(self._loss(), y if weights is None else np.where(weights > 0.0, y, 0.5))
         if found is not None:
