@@ -87,7 +87,7 @@ def show(comparison: dict[str, Any]) -> None:
     console.print(Text(title, style="bold"))
     console.print(table)
     seeds = f"medians of {comparison['seeds']} seeds" if comparison["seeds"] > 1 else "one seed"
-    print(f"Until the gap f − f* was so small; {seeds}; – is never.")
+    print(f"Cost until the gap f − f* is that small; {seeds}; – means never.")
     if "files" in comparison:
         print(f"Written: {', '.join(comparison['files'])}")
 
