@@ -60,8 +60,8 @@ class ModelProblem(Problem):
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
-        if not callable(loss):
-            raise ValueError(f"loss must be a function of outputs and target, got {loss!r}")
+        if not callable(loss) or isinstance(loss, type):
+            raise ValueError(f"loss must be a function of outputs and target, or such a module, got {loss!r}")
         self.model = model
         self.loss = loss
         self.hessian = _check.one_of("hessian", hessian, _PRODUCTS)
@@ -220,10 +220,12 @@ class ModelProblem(Problem):
                 f"{tuple(target.shape)} to each other, give the targets that shape, as by target[:, None]"
             )
         training = sorted({type(part).__name__ for part in self.model.modules() if part.training})
-        hint += f"; the model is in training mode ({', '.join(training)}): call model.eval()" if training else ""
+        if training and abs(together - 2.0 * alone) > close:  # not simply a sum
+            hint += f"; the model is in training mode ({', '.join(training)}): call model.eval()"
+        advice = "use reduction='mean'" if abs(together - again) <= close else "something in it is random"
         raise ValueError(
             f"loss must be the mean over a batch and the same every time: two samples together have {together:.6g}, "
-            f"then {again:.6g}, and their mean one by one is {alone:.6g}. Use reduction='mean'{hint}"
+            f"then {again:.6g}, and their mean one by one is {alone:.6g}: {advice}{hint}"
         )
 
 
@@ -255,6 +257,8 @@ class Samples:
                     f"dataset must have a length and items (input, …, target), got {type(dataset).__name__}; a stream "
                     "has no full gradient"
                 )
+            if isinstance(dataset, list) and all(isinstance(part, list) for part in dataset):
+                raise ValueError("dataset must be tensors or arrays (input, …, target), got lists")
             self._dataset = dataset
             self._length = len(dataset)
         if self._length == 0:
