@@ -174,7 +174,6 @@ def test_refused(tensors):
         ((net, lambda o, t: logistic(o, t) * len(t), (X, y)), "mean over a batch.*reduction='mean'$"),
         ((net, nn.MSELoss, (X, y)), r"loss must be a function of outputs and target.*MSELoss"),
         ((net, logistic, (X.tolist(), y.tolist())), "dataset must be tensors or arrays.*got lists"),
-        ((nn.Sequential(linear(), nn.Dropout(0.5)), logistic, (X, y)), r"is random; .*Dropout.*call model\.eval"),
     ):
         with pytest.raises(ValueError, match=message):
             minimize(*arguments)
@@ -183,7 +182,7 @@ def test_refused(tensors):
     torch.manual_seed(0)
     for layer in (nn.Dropout(0.5), nn.BatchNorm1d(8)):
         deep = nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 1)).double()
-        with pytest.raises(ValueError, match=r"(call model\.eval\(\)|more than 1 value per channel)"):
+        with pytest.raises(ValueError, match=r"call model\.eval\(\)"):
             minimize(deep, logistic, (X, y))
         minimize(deep.eval(), logistic, (X, y), max_epochs=1)
 
