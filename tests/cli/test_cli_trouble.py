@@ -249,7 +249,7 @@ def test_bad_tables(tmp_path):
     refused("a,y\n1,0\n2,1,3,4\n", "not a readable CSV file.*line 3")
     refused("a,y\n", "has no rows")
     refused("", "not a readable CSV file")
-    refused("y\n1\n", "no column beside the target")
+    refused("y\n1\n", "no column besides the target")
     refused("a,y,label\n1,2,3\n", "several columns could be the target", target=None)
 
 

@@ -198,7 +198,7 @@ def test_two_classes(read):
     assert_array_equal(read(two, two_classes=True)[1], [5, 7])
     with pytest.raises(DataFileError, match=r"line 3: every label .* is 5; two classes are needed"):
         read("5 1:1\n# c\n5 1:2\n", two_classes=True)
-    with pytest.raises(DataFileError, match="line 5: 9 is a third label beside 5 and 7"):
+    with pytest.raises(DataFileError, match="line 5: 9 is a third label besides 5 and 7"):
         read(two + "\n9 1:1\n", two_classes=True)
 
 

@@ -96,7 +96,7 @@ Passes = Annotated[
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option(help="Seconds a run at most; default: no such limit.", show_default=False, rich_help_panel=o.LIMITS),
+    typer.Option(help="Seconds a run at most; default: no limit.", show_default=False, rich_help_panel=o.LIMITS),
 ]
 Out = Annotated[
     Path | None,

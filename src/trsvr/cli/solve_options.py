@@ -106,13 +106,11 @@ MemoryLimit = Annotated[
 Epochs = Annotated[int, typer.Option(help="Epochs at most.", rich_help_panel=LIMITS)]
 Passes = Annotated[
     float | None,
-    typer.Option(
-        help="Passes over the data at most; default: no such limit.", show_default=False, rich_help_panel=LIMITS
-    ),
+    typer.Option(help="Passes over the data at most; default: no limit.", show_default=False, rich_help_panel=LIMITS),
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option(help="Seconds at most; default: no such limit.", show_default=False, rich_help_panel=LIMITS),
+    typer.Option(help="Seconds at most; default: no limit.", show_default=False, rich_help_panel=LIMITS),
 ]
 Tolerance = Annotated[
     str,

@@ -169,7 +169,7 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
     """Read a file; raises ValueError or OSError in words."""
     kind = format_of(path, chosen)
     if path.is_dir():
-        raise DataFileError(path, None, "this is a folder; a file is wanted")
+        raise DataFileError(path, None, "this is a folder; a file is needed")
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT) + _what_was_meant(path), str(path))
     if wanted.drop and kind not in ("csv", "parquet"):
@@ -192,7 +192,7 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
     if table.X.ndim != 2:
         raise DataFileError(path, None, f"X must be two-dimensional (rows are samples), got shape {table.X.shape}")
     if wanted.n_features is not None and table.X.shape[1] != wanted.n_features:
-        raise DataFileError(path, None, f"has {table.X.shape[1]} columns of data, {wanted.n_features} are wanted")
+        raise DataFileError(path, None, f"has {table.X.shape[1]} columns of data, {wanted.n_features} are needed")
     return table
 
 
@@ -368,7 +368,7 @@ def _from_frame(path: Path, frame: pd.DataFrame, kind: str, wanted: Wanted) -> T
     if missing:
         raise _missing(path, "column", missing[0], "", columns)
     if not names:
-        raise DataFileError(path, None, f"has no column beside the target {target!r}")
+        raise DataFileError(path, None, f"has no column besides the target {target!r}")
     _check.fits_in_memory(8 * len(frame) * len(names), f"{len(frame)} x {len(names)} numbers", "use fewer rows")
     levels = levels_in(path, frame, names, wanted.categorical) if wanted.levels is None else wanted.levels
     if levels:

@@ -351,7 +351,7 @@ class _Reader:
                 first, second = self._classes
                 line = self._lines + _line_of_row(text, position, row)
                 raise self._error(
-                    f"{fresh[0]:g} is a third label beside {first:g} and {second:g}; two are accepted", line
+                    f"{fresh[0]:g} is a third label besides {first:g} and {second:g}; two are accepted", line
                 )
             self._classes = np.append(self._classes, fresh[0])
             fresh = fresh[fresh != fresh[0]]

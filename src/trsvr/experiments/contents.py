@@ -133,7 +133,7 @@ def _claims(verdicts: list[Verdict]) -> list[Any]:
             words=(0, 1, 2),
         ),
         Paragraph(
-            "What a verdict rests on are choices of ours, where the paper says nothing or two things. The last column "
+            "Verdicts rest on choices of our own where the paper says nothing, or contradicts itself. The last column "
             "judges the same claim with another choice, where that was run (trsvr paper run --alternative):"
         ),
         Table(
@@ -284,7 +284,7 @@ def _tuning(study: StudyResults) -> list[Any]:
         Paragraph(
             f"Every method had the same number of grid points, each run for {_budget(study)} on {study.grid_seeds} "
             f"{'seed' if study.grid_seeds == 1 else 'seeds'} of the grid's own. The best by final gap was run again on "
-            "the study's seeds, beside the values it was given. A choice at the end of its grid is marked."
+            "the study's seeds, together with the values it was given. A choice at the end of its grid is marked."
         ),
     ]
     rows = []
@@ -417,7 +417,7 @@ def _adaptive(results: Results) -> list[Any]:
     head = ["study", "the paper's version (its best)", "its final gap", "adaptive"]
     head += [f"passes to {gap:.0e}".replace("e-0", "e-") for gap in GAPS] + ["s: whole budget / adaptive to 1e-9"]
     return [
-        Heading("The default, adaptive TRSVR beside the paper's version"),
+        Heading("The default, adaptive TRSVR and the paper's version"),
         Paragraph(
             "`trsvr.TRSVR()` has nothing to choose: it measures steps in the curvature's own norm and finds batch and "
             "inner loop by itself. Where two numbers stand in a column, the paper's version comes first; a dash is "

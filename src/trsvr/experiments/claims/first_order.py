@@ -62,7 +62,7 @@ def c2(results: Results) -> Judged:
                 )
                 parts.append(Part(text, factor <= FACTOR, FACTOR / factor))
             best.append(f"{rival.shown} {'better' if lead < 0 else 'worse'}")
-    return parts, f"In ‖∇f‖², beside TRSVR-Id: {', '.join(best)}." if best else ""
+    return parts, f"In ‖∇f‖², compared with TRSVR-Id: {', '.join(best)}." if best else ""
 
 
 @claim(
