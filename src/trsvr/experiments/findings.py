@@ -105,7 +105,9 @@ def _adaptive(results: Results) -> Finding:
         (study.name, subject.title, _passes(adaptive), paper.label, _passes(paper), small(paper.final("gap")))
         for study, subject, paper, adaptive in beside_paper(results)
     )
-    text = "`TRSVR()` with nothing chosen, compared with the best of the paper's versions; a dash means not within the budget."
+    text = (
+        "`TRSVR()` with nothing chosen, against the best of the paper's versions; a dash means not within the budget."
+    )
     head = ("study", "data", "adaptive, passes to 1e-9", "the paper's", "passes to 1e-9", "its final gap")
     return Finding(text, head, rows)
 
