@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
-from trsvr._compile import compiled_for, kernel
+from trsvr._compile import compiled_for
 from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
+from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.losses import BENDS, curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
@@ -39,14 +40,6 @@ def draw_runs(
     length = 1 if scattered else int(np.clip(batch_size // 32, 4, 64))
     count = max(2, math.ceil(batch_size / length / 2) * 2)
     return random.integers(n_rows, size=count), min(length, n_rows)
-
-
-@kernel()
-def _mirror(matrix: Matrix) -> None:
-    """Copy the upper half to the lower one."""
-    for j in range(matrix.shape[0]):
-        for k in range(j):
-            matrix[j, k] = matrix[k, j]
 
 
 def matrix_bounds(n_rows: int) -> Indices:
@@ -74,32 +67,37 @@ class SampledMatrix:
         self.problem, self.kernels = problem, kernels
         self.n_rows = kernels.labels.size
         self.d = kernels.columns + int(kernels.intercept)
+        self._size, self._block = padded(self.d), block_rows(self.d)
         self._passes: Passes | None = None
 
     def matrix(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
         """The matrix from about so many rows, half of them drawn for their weight and length; and how many."""
-        d = self.d
+        size = self._size
         if self._passes is None:
-            self._passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), d * d + 4 * d, self.n_rows * d)
-        norms = self.problem.squared_rows
+            room = size * (size + self._block)
+            self._passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), room, self.n_rows * self.d)
+        # Where all rows are taken, their lengths do not matter.
+        norms = self.problem.squared_rows if rows < self.n_rows else weights
         sample = sample_of(rows, weights, norms)
         pieces = self._passes.all_rows.pieces
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
-        flat = np.empty(d * d)
+        half, matrix = np.empty(size * size), np.empty((self.d, self.d))
 
         def use(totals: Vector, parts: Matrix) -> int:
-            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, flat)
+            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, half)
             return int(totals.sum())
 
-        taken = self._passes.sums(GramSum(sample, weights, norms, offsets, d), self.kernels, use)
-        matrix = flat.reshape(d, d)
-        _mirror(matrix)
+        taken = self._passes.sums(self._task(sample, weights, norms, offsets), self.kernels, use)
+        folded(half.reshape(size, size), matrix)
         return matrix, taken
+
+    def _task(self, sample: Sample, weights: Vector, norms: Vector, offsets: Vector) -> GramSum:
+        return GramSum(sample, weights, norms, offsets, self._size, self._block)
 
     def warm_up(self) -> None:
         """Compile (or load) it."""
         nothing = np.zeros(1)
-        self.problem.passes.warm_up(GramSum(Sample(0.0, 0.0), nothing, nothing, nothing, self.d), self.kernels)
+        self.problem.passes.warm_up(self._task(Sample(0.0, 0.0), nothing, nothing, nothing), self.kernels)
 
 
 class MarginView(CurvatureView):

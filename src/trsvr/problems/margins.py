@@ -204,23 +204,59 @@ class MarginKernels(NamedTuple):
         """
         total = 0.0
         block = self.rows.block()
-        weighted = self.weights.size > 0
         for start in range(begin, end, block):
             count = min(block, end - start)
             self.block_margins(x, start, count, scratch)
-            for k in range(count):
-                scratch[LABELS + k] = self.labels[start + k]
-            _apply_loss(self.loss, count, scratch)
-            if weighted:
-                total += _weigh(self.weights[start : start + count], scratch)
-            else:
-                total += _block_value(count, scratch)
+            total += self.block_losses(start, count, scratch)
             if margins.size > 0:
                 for k in range(count):
                     margins[start + k] = scratch[k]
                 for k in range(count):
                     weights[start + k] = scratch[CURVATURES + k]
             self.block_add_rows(start, count, scratch[SLOPES:], out)
+        return total
+
+    def block_losses(self, start: int, count: int, scratch: Vector) -> float:
+        """Losses of rows start … start+count−1, summed, from their margins; weighted slopes and curvatures beside."""
+        for k in range(count):
+            scratch[LABELS + k] = self.labels[start + k]
+        _apply_loss(self.loss, count, scratch)
+        if self.weights.size > 0:
+            return _weigh(self.weights[start : start + count], scratch)
+        return _block_value(count, scratch)
+
+    def sum_margins(
+        self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, slopes: Vector, weights: Vector
+    ) -> float:
+        """Losses of rows begin … end−1, summed; keeps z_i and the weighted slopes and curvatures at z_i."""
+        total = 0.0
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_margins(x, start, count, scratch)
+            total += self.block_losses(start, count, scratch)
+            for k in range(count):
+                margins[start + k] = scratch[k]
+            for k in range(count):
+                slopes[start + k] = scratch[SLOPES + k]
+            for k in range(count):
+                weights[start + k] = scratch[CURVATURES + k]
+        return total
+
+    def sum_constant(self, constant: float, begin: int, end: int, scratch: Vector, out: Vector) -> float:
+        """Losses of rows begin … end−1 where a constant and the offset are the margin, summed.
+
+        Their weighted slopes and curvatures are added to the first two entries of ``out``.
+        """
+        total = 0.0
+        for start in range(begin, end, BLOCK):
+            count = min(BLOCK, end - start)
+            for k in range(count):
+                scratch[k] = constant + self.shift(start + k)
+            total += self.block_losses(start, count, scratch)
+            for k in range(count):
+                out[0] += scratch[SLOPES + k]
+                out[1] += scratch[CURVATURES + k]
         return total
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
@@ -271,7 +307,9 @@ class MarginKernels(NamedTuple):
     def sum_gram(
         self, sample: Any, weights: Vector, norms: Vector, passed: float, begin: int, end: int, block: Any, out: Any
     ) -> int:
-        """Sampled curvature matrix of rows begin … end−1, its upper half added to ``out``; returns how many rows.
+        """Sampled curvature matrix of rows begin … end−1, added to ``out`` as `trsvr.problems.gram` keeps it.
+
+        Returns how many rows have been taken.
 
         Row i is taken with chance π_i = share + per_weight · weights_i · norms_i, at most once: along the rows the
         chances add up, from ``passed``, and a row is taken whenever the sum passes a whole number (systematic
@@ -279,6 +317,7 @@ class MarginKernels(NamedTuple):
         """
         taken = 0
         filled = 0
+        intercept = self.columns if self.intercept else -1
         for i in range(begin, end):
             chance = min(1.0, sample.share + sample.per_weight * weights[i] * norms[i])
             passed += chance
@@ -286,7 +325,7 @@ class MarginKernels(NamedTuple):
                 continue
             passed -= 1.0
             taken += 1
-            filled = self.rows.add_outer_square(i, weights[i] / chance, block, filled, out)
+            filled = self.rows.add_outer_square(i, weights[i] / chance, intercept, block, filled, out)
         self.rows.finish_squares(block, filled, out)
         return taken
 

@@ -163,13 +163,11 @@ def as_matrix(rows: Rows, columns: int) -> Any:
     """The rows as an array, or as SciPy's CSR array; entries and, where they fit, their columns are not copied."""
     if isinstance(rows, DenseRows):
         return rows.values
-    # SciPy wants one type for both, and copies what has another: the pointers are few.
-    small = rows.data.size <= np.iinfo(np.int32).max
-    kind = np.int32 if small and rows.indices.dtype == np.int32 else np.int64
-    return scipy.sparse.csr_array(
-        (rows.data, rows.indices.astype(kind, copy=False), rows.indptr.astype(kind, copy=False)),
-        shape=(rows.indptr.size - 1, columns),
-    )
+    # SciPy wants one type for both, with a sign, and copies what has another: the pointers are few.
+    small = max(rows.data.size, columns) <= np.iinfo(np.int32).max
+    indices = rows.indices.view(np.int32) if small else rows.indices.astype(np.int64)
+    pointers = rows.indptr.astype(indices.dtype, copy=False)
+    return scipy.sparse.csr_array((rows.data, indices, pointers), shape=(rows.indptr.size - 1, columns))
 
 
 def piece_bounds(rows: Rows, n_rows: int, d: int, outputs: int) -> NDArray[np.int64]:

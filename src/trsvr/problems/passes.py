@@ -59,6 +59,31 @@ class GradientSum(NamedTuple):
 
 
 @record
+class MarginSum(NamedTuple):
+    """Losses (in the total) at x; keeps margins and weighted slopes and curvatures."""
+
+    x: Vector
+    margins: Vector
+    slopes: Vector
+    weights: Vector
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Look at one run."""
+        return kernels.sum_margins(self.x, begin, end, part[self.x.size :], self.margins, self.slopes, self.weights)
+
+
+@record
+class ConstantSum(NamedTuple):
+    """Losses (in the total), slopes and curvatures where every margin is a constant and the offset."""
+
+    constant: float
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        return kernels.sum_constant(self.constant, begin, end, part[2:], part)
+
+
+@record
 class ProductSum(NamedTuple):
     """Hessians of the losses at x, times v."""
 
@@ -142,21 +167,22 @@ class ChangeSum(NamedTuple):
 
 @record
 class GramSum(NamedTuple):
-    """A sampled curvature matrix (its upper half, row by row), and how many rows it has (in the total)."""
+    """A sampled curvature matrix (as `trsvr.problems.gram` keeps it), and how many rows it has (in the total)."""
 
     sample: Sample
     weights: Vector
     norms: Vector
     offsets: Vector
-    d: int
+    size: int
+    block_size: int
 
     def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        d = self.d
-        matrix = part[: d * d].reshape(d, d)
-        four = part[d * d : d * d + 4 * d].reshape(4, d)
+        size = self.size
+        matrix = part[: size * size].reshape(size, size)
+        block = part[size * size : size * (size + self.block_size)].reshape(self.block_size, size)
         offset = self.offsets[k]
-        return kernels.sum_gram(self.sample, self.weights, self.norms, offset, begin, end, four, matrix)
+        return kernels.sum_gram(self.sample, self.weights, self.norms, offset, begin, end, block, matrix)
 
 
 @record

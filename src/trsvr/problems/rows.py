@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._arrays import Vector
+from trsvr._arrays import Matrix, Vector
 from trsvr._compile import kernel, record
 from trsvr._intrinsics import prefetch
+from trsvr.problems.gram import add_dense, add_sparse
 
 _CACHE_LINE = 64
 _AHEAD_BYTES = 8192
@@ -23,6 +24,8 @@ BLOCK = 64
 _BLOCK_BYTES = 32768
 # The weights of several outputs that an entry of a compressed row asks for lie anywhere: ask some entries early.
 _ENTRIES_AHEAD = 6
+# In outer products, dense rows of so many columns are looked at for zeros: few entries are less than one in so many.
+_WIDE_ROW, _FEW = 32, 3
 
 
 @kernel(fastmath=True)
@@ -131,29 +134,6 @@ def _sparse_block_add(
         _sparse_add(data[begin:end], indices[begin:end], factors[k], out)
 
 
-@kernel(fastmath=True)
-def add_gram(four: Any, out: Any) -> None:
-    """Add the upper half of fourᵀ·four to ``out``, for four rows.
-
-    Two rows of ``out`` at a time, from a whole vector register on: entries left of the diagonal are not all meaningful.
-    Columns in which all four rows are zero cost nothing.
-    """
-    a, b, c, d = four[0], four[1], four[2], four[3]
-    n = a.size
-    for j in range(0, n - 1, 2):
-        p, q, r, s = a[j], b[j], c[j], d[j]
-        p_next, q_next, r_next, s_next = a[j + 1], b[j + 1], c[j + 1], d[j + 1]
-        empty = p == 0.0 and q == 0.0 and r == 0.0 and s == 0.0
-        if empty and p_next == 0.0 and q_next == 0.0 and r_next == 0.0 and s_next == 0.0:
-            continue
-        row, row_next = out[j], out[j + 1]
-        for k in range(j - j % 8, n):
-            row[k] += p * a[k] + q * b[k] + r * c[k] + s * d[k]
-            row_next[k] += p_next * a[k] + q_next * b[k] + r_next * c[k] + s_next * d[k]
-    if n % 2:
-        out[n - 1, n - 1] += a[n - 1] ** 2 + b[n - 1] ** 2 + c[n - 1] ** 2 + d[n - 1] ** 2
-
-
 @record
 class DenseRows(NamedTuple):
     """Rows of a C-ordered array, float64 or float32."""
@@ -251,28 +231,41 @@ class DenseRows(NamedTuple):
             for k in range(outputs):
                 out[j * outputs + k] += row[j] * factors[k]
 
-    def add_outer_square(self, i: int, weight: float, four: NDArray[Any], filled: int, out: NDArray[Any]) -> int:
-        """Add ``weight`` times the outer square of (row i, 1) to the upper half of ``out``.
+    def add_outer_square(self, i: int, weight: float, intercept: int, block: Matrix, filled: int, out: Matrix) -> int:
+        """Add ``weight`` times the outer square of row i to ``out``, as `trsvr.problems.gram` keeps it.
 
-        The 1 is there if ``out`` has a row more than there are columns. Four rows are added at a time; ``four`` has
-        those that wait. Returns how many do.
+        A row with few entries is added at once. Others wait in ``block`` until it is full; returns how many do. With an
+        intercept a row has a one in that column; else it is negative.
         """
+        row, last = self.values[i], block.shape[0] - 2
+        columns = row.size
+        if columns >= _WIDE_ROW:
+            empty = 0
+            for j in range(columns):
+                empty += row[j] == 0.0
+            if (columns - empty) * _FEW < columns:
+                entries, places = block[last], block[last + 1].view(np.uint32)
+                count = 0
+                for j in range(columns):
+                    entries[count] = row[j]
+                    places[count] = j
+                    count += row[j] != 0.0
+                add_sparse(entries[:count], places[:count], weight, intercept, out)
+                return filled
         factor = math.sqrt(weight)
-        waiting = four[filled]
-        columns = self.values.shape[1]
+        waiting = block[filled]
         for j in range(columns):
-            waiting[j] = factor * self.values[i, j]
-        if waiting.size > columns:
-            waiting[columns] = factor
-        if filled + 1 < four.shape[0]:
+            waiting[j] = factor * row[j]
+        if intercept >= 0:
+            waiting[intercept] = factor
+        if filled + 1 < last:
             return filled + 1
-        add_gram(four, out)
+        add_dense(block, last, out)
         return 0
 
-    def finish_squares(self, four: NDArray[Any], filled: int, out: NDArray[Any]) -> None:
+    def finish_squares(self, block: Matrix, filled: int, out: Matrix) -> None:
         """Add the rows that still wait."""
-        four[filled:] = 0.0
-        add_gram(four, out)
+        add_dense(block, filled, out)
 
     def squared_norm(self, i: int) -> float:
         """Sum of the squares of row i; not finite if an entry is not."""
@@ -401,22 +394,13 @@ class SparseRows(NamedTuple):
             for k in range(0, outputs, numbers):
                 prefetch(w, begin + k)
 
-    def add_outer_square(self, i: int, weight: float, four: NDArray[Any], filled: int, out: NDArray[Any]) -> int:
-        """Add ``weight`` times the outer square of (row i, 1) to the upper half of ``out``; nothing waits."""
-        last = out.shape[0] - 1
+    def add_outer_square(self, i: int, weight: float, intercept: int, block: Matrix, filled: int, out: Matrix) -> int:
+        """Add ``weight`` times the outer square of row i to ``out``; nothing waits."""
         begin, end = self.indptr[i], self.indptr[i + 1]
-        for first in range(begin, end):
-            factor = weight * self.data[first]
-            row = out[self.indices[first]]
-            for second in range(first, end):
-                row[self.indices[second]] += factor * self.data[second]
-            if four.shape[1] > self.width:
-                row[last] += factor
-        if four.shape[1] > self.width:
-            out[last, last] += weight
+        add_sparse(self.data[begin:end], self.indices[begin:end], weight, intercept, out)
         return 0
 
-    def finish_squares(self, four: NDArray[Any], filled: int, out: NDArray[Any]) -> None:
+    def finish_squares(self, block: Matrix, filled: int, out: Matrix) -> None:
         """Nothing waits."""
 
     def squared_norm(self, i: int) -> float:

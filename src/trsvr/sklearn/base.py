@@ -62,8 +62,9 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         _check.positive("tol", self.tol, zero=True)
         _check.whole("max_iter", self.max_iter, at_least=0)
+        given = self.get_params(deep=False)
         for name in ("fit_intercept", "warm_start", "refit"):
-            value = getattr(self, name, False)
+            value = given.get(name, False)
             if not isinstance(value, (bool, np.bool_)):
                 raise ValueError(f"{name} must be True or False, got {value!r}")
         if self.n_jobs is not None:
@@ -110,8 +111,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         if _is_plain(X, y) and not options:
             # There is nothing to convert, and nothing to say: scikit-learn would need longer than some fits.
             self.n_features_in_ = X.shape[1]
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_  # of an earlier fit, on a frame
+            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit, on a frame
             return X, y
         X, y = validate_data(
             self,
@@ -124,6 +124,11 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             **options,
         )
         return X, np.asarray(y)
+
+    def _column_names(self) -> tuple[str, ...] | None:
+        """Those of the frame that was fitted; a fit on anything else leaves none."""
+        names = vars(self).get("feature_names_in_")
+        return None if names is None else tuple(map(str, names))
 
     def _problem(self, X: Any, *arguments: Any, **options: Any) -> LinearModel:
         """A linear model over X; if there is NaN or infinity in it, scikit-learn says so in its own words."""

@@ -43,7 +43,7 @@ class FitTask:
         self.data = data
         self.context: Any = None
         self._iteration: Any = None
-        if HAS_CALLBACKS and (hasattr(estimator, "_skl_callbacks") or hasattr(estimator, "_parent_callback_ctx")):
+        if HAS_CALLBACKS and vars(estimator).keys() & {"_skl_callbacks", "_parent_callback_ctx"}:
             # One more than there are iterations: the next one is begun before it is known that there is none.
             self.context = estimator._init_callback_context(max_subtasks=max_iter + 1)
             self.context.call_on_fit_task_begin(estimator=estimator, **data)

@@ -379,7 +379,6 @@ class TRSVRClassifier(ClassifierBase):
         **options
             Of `trsvr.inference.summary`: ``kind``, ``groups``, ``weights``, ``known_variance``, ``confidence``.
         """
-        names = getattr(self, "feature_names_in_", None)
         X = self._checked_new(X)
         if self._outputs > 1 or self.loss != "log_loss":
             raise ValueError("summary needs two classes and loss='log_loss'")
@@ -391,11 +390,11 @@ class TRSVRClassifier(ClassifierBase):
         intercept = bool(self.fit_intercept)
         known = self.classes_
         problem = LinearModel(X, y, Logistic(), L2(strength), intercept, sample_weight=weights, classes=known)
-        problem.feature_names = None if names is None else tuple(map(str, names))
+        problem.feature_names = self._column_names()
         return summary(problem, pack(self.densify().coef_, self.intercept_, intercept), **options)
 
     def _last_solution(self) -> tuple[Array, Array, Array] | None:
-        return (self.densify().coef_, self.intercept_, self.classes_) if hasattr(self, "coef_") else None
+        return (self.densify().coef_, self.intercept_, self.classes_) if "coef_" in vars(self) else None
 
     def _checked_start(self, before: tuple[Array, Array, Array] | None) -> tuple[Array, Array] | None:
         if before is None:

@@ -287,9 +287,10 @@ def _with_labels(scorer: Any, classes: Array) -> Any:
 
     Only where its score function asks for them and whoever made the scorer has not said it, as in LogisticRegressionCV.
     """
-    if not hasattr(scorer, "_score_func"):  # a function of the user's own
+    try:
+        asked = inspect.signature(scorer._score_func).parameters
+    except AttributeError:  # a function of the user's own
         return scorer
-    asked = inspect.signature(scorer._score_func).parameters
     known: dict[str, Any] = {"labels": classes} if "labels" in asked else {}
     if len(classes) == 2 and "pos_label" in asked and scorer._kwargs.get("average", "binary") == "binary":
         known["pos_label"] = classes[-1]

@@ -126,7 +126,7 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         problem = prepared.problem
         if alpha > 0.0 or self.loss not in LOG_LINK or not isinstance(problem, LinearModel):
             return
-        problem.feature_names = tuple(getattr(self, "feature_names_in_", ())) or None
+        problem.feature_names = self._column_names()
         said = separation(problem, x) if problem.n_parameters <= _WIDE else None
         if said is not None:
             warnings.warn(f"{type(self).__name__}: {said}", ConvergenceWarning, stacklevel=3)
@@ -192,7 +192,6 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         **options
             Of `trsvr.inference.summary`: ``kind``, ``groups``, ``weights``, ``known_variance``, ``confidence``.
         """
-        names = getattr(self, "feature_names_in_", None)
         X = self._checked_new(X)
         weights = checked_weights(sample_weight, X.shape[0])
         total = float(X.shape[0] if weights is None else weights.sum())
@@ -205,7 +204,7 @@ class RegressorBase(RegressorMixin, LinearEstimator):
             sample_weight=weights,
             offset=offset,
         )
-        problem.feature_names = None if names is None else tuple(map(str, names))
+        problem.feature_names = self._column_names()
         return summary(problem, pack(self.coef_[None, :], np.array([self.intercept_]), self.fit_intercept), **options)
 
     def _chosen_alpha(self) -> float:
@@ -343,7 +342,7 @@ class TRSVRRegressor(RegressorBase):
         self._check_parameters()
         alpha = checked_strength("alpha", self.alpha, zero=True)
         self._loss()
-        before = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        before = (self.coef_, self.intercept_) if self.warm_start and "coef_" in vars(self) else None
         X, y, weights, shift = self._checked_rows(X, y, sample_weight, offset)
         prepared = self._prepare(X, y, weights, shift)
         start = None

@@ -171,7 +171,7 @@ class TRSVRRegressorCV(RegressorBase):
             return None if vector is None else vector[rows]
 
         prepared = self._prepare(X[train], y[train], some(weights, train), some(offset, train))
-        model = _Scored(**{name: getattr(self, name) for name in ("loss", "delta", "power", "dispersion")})
+        model = _Scored(loss=self.loss, delta=self.delta, power=self.power, dispersion=self.dispersion)
         model.n_features_in_ = self.n_features_in_
         here = {name: rows_of(value, len(y), test) for name, value in score_params.items()}
         scorer = None if self.scoring is None else get_scorer(self.scoring)
