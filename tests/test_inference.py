@@ -58,6 +58,15 @@ EVERY = list(
     itertools.product(FAMILIES, [None, WEIGHTS], [None, OFFSET], [True, False], [np.asarray, scipy.sparse.csr_array])
 )
 
+every = pytest.mark.parametrize(
+    ("name", "weights", "offset", "intercept", "rows"),
+    EVERY,
+    ids=[
+        f"{name}-{'weighted' if w is not None else 'plain'}-{'offset' if o is not None else 'none'}-{i}-{r.__name__}"
+        for name, w, o, i, r in EVERY
+    ],
+)
+
 
 def design(intercept):
     return np.column_stack([X, np.ones(N)]) if intercept else X
@@ -76,14 +85,7 @@ def ours(name, intercept=True, rows=np.asarray, **options):
     return problem, trsvr.minimize(problem, tol=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("name", "weights", "offset", "intercept", "rows"),
-    EVERY,
-    ids=[
-        f"{name}-{'weighted' if w is not None else 'plain'}-{'offset' if o is not None else 'none'}-{i}-{r.__name__}"
-        for name, w, o, i, r in EVERY
-    ],
-)
+@every
 def test_as_statsmodels(name, weights, offset, intercept, rows):
     if name == "tweedie" and not intercept:
         offset = OFFSET  # without both its iteration does not converge
@@ -185,24 +187,26 @@ def test_successes_and_failures():
 # ------------------------------------------------------------------------------------------------------ with a penalty
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_under_a_penalty(name):
+@every
+def test_under_a_penalty(name, weights, offset, intercept, rows):
     """Against the dense formulas, and glum's coefficients."""
     loss, y, _ = FAMILIES[name]
     strengths = np.array([0.0, 0.05, 0.3, 0.01])
-    problem = LinearModel(X, y, loss, L2(strengths), intercept=True, sample_weight=WEIGHTS, offset=OFFSET)
-    result = trsvr.minimize(problem, tol=1e-11)
+    options = {"sample_weight": weights, "offset": offset, "intercept": intercept}
+    problem = LinearModel(rows(X), y, loss, L2(strengths), **options)
+    x = trsvr.minimize(problem, tol=1e-11).x
     numbers = np.where(y > 0, 1.0, -1.0) if isinstance(loss, Logistic) else y
-    oracle = Oracle(X, numbers, loss, L2(strengths), True, scaled_weights(WEIGHTS), OFFSET)
-    bare = Oracle(X, numbers, loss, L2(0.0), True, scaled_weights(WEIGHTS), OFFSET)
-    total = WEIGHTS.sum()
-    x, penalty = result.x, np.diag([*(total * strengths), 0.0])
+    times = np.ones(N) if weights is None else weights
+    oracle = Oracle(X, numbers, loss, L2(strengths), intercept, scaled_weights(times), offset)
+    bare = Oracle(X, numbers, loss, L2(0.0), intercept, scaled_weights(times), offset)
+    total = times.sum()
+    penalty = np.diag([*(total * strengths), 0.0][: x.size])
     assert np.abs(oracle.gradient(x)).max() < 1e-9
     slopes = bare.component_gradients(x)
     inverse = np.linalg.inv(total * bare.hessian(x) + penalty)
-    meat = total / N * (slopes / scaled_weights(WEIGHTS)[:, None]).T @ slopes
+    meat = total / N * (slopes / scaled_weights(times)[:, None]).T @ slopes
     assert_allclose(covariance(problem, x, kind="HC0").matrix, inverse @ meat @ inverse, rtol=1e-8, atol=1e-13)
-    mean = np.exp(oracle.A @ x + OFFSET)
+    mean = np.exp(oracle.A @ x + (0.0 if offset is None else offset))
     information = {
         "poisson": mean,
         "gamma": np.ones(N),
@@ -211,7 +215,7 @@ def test_under_a_penalty(name):
         "logistic": mean / (1.0 + mean) ** 2,
         "normal": np.ones(N),
     }[name]
-    A = oracle.A.T @ (oracle.A * (WEIGHTS * information)[:, None])
+    A = oracle.A.T @ (oracle.A * (times * information)[:, None])
     inverse = np.linalg.inv(A + penalty)
     found = summary(problem, x)
     matrix = found.dispersion * inverse @ A @ inverse
@@ -224,10 +228,19 @@ def test_under_a_penalty(name):
         "logistic": "binomial",
     }.get(name, name)
     link = "auto" if name in ("normal", "logistic") else "log"
-    options = {"family": family, "link": link, "P2": np.diag(strengths), "alpha": 1.0, "gradient_tol": 1e-10}
-    other = glum.GeneralizedLinearRegressor(l1_ratio=0, max_iter=1000, **options)
-    other.fit(X, y.astype(float), sample_weight=WEIGHTS, offset=OFFSET)
-    assert_allclose(x, [*other.coef_, other.intercept_], rtol=1e-6, atol=1e-7)
+    other = glum.GeneralizedLinearRegressor(
+        family=family,
+        link=link,
+        P2=np.diag(strengths),
+        alpha=1.0,
+        l1_ratio=0,
+        fit_intercept=intercept,
+        gradient_tol=1e-10,
+        max_iter=1000,
+    )
+    other.fit(X, y.astype(float), sample_weight=weights, offset=offset)
+    theirs = [*other.coef_, other.intercept_] if intercept else other.coef_
+    assert_allclose(x, theirs, rtol=1e-6, atol=1e-7)
 
 
 # ------------------------------------------------------------------------------------------------------ what is refused

@@ -18,6 +18,7 @@ ESTIMATORS = [
     TRSVRRegressor(loss="tweedie"),
     TRSVRRegressor(loss="negative_binomial"),
     TRSVRRegressorCV(alphas=3, cv=3),
+    TRSVRRegressorCV(alphas=3, cv=3, loss="poisson"),
 ]
 
 

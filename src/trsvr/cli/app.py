@@ -29,8 +29,6 @@ _PARAMETER = re.compile(
     r"^(max_epochs|max_passes|max_seconds|checkpoint_every|alpha|step|batch_size|inner_steps|hessian|seed|threads|mu0|mu1"
     r"|gamma|epsilon|preprocess|split|tol|checkpoint|kind|groups|confidence|device) must"
 )
-# Wrong usage, from typer, which does not export its name.
-_UsageError: Any = typer.BadParameter.__base__
 _OPTIONS = {"max_epochs": "epochs", "max_passes": "passes", "max_seconds": "seconds"}
 
 app = typer.Typer(

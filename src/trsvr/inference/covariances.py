@@ -10,6 +10,7 @@ import numpy as np
 
 from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector, as_array
+from trsvr._blas import one_blas_thread
 from trsvr.inference.determined import SeparationError, inverse_of, refuse_separation
 from trsvr.inference.fits import Fit, point
 from trsvr.inference.sums import CANONICAL, family_of, group_sums, row_sums
@@ -167,7 +168,8 @@ def estimated(fit: Fit, kind: str, groups: Any, known_variance: float | None) ->
         else:
             # M of weights as precisions has the square of the scale.
             middle = sums[meat] * (fit.scale if fit.precision else 1.0) * (1.0 if kind == "HC0" else fit.n / freedom)
-        matrix = np.asarray(inverse @ middle @ inverse)
+        with one_blas_thread():
+            matrix = np.asarray(inverse @ middle @ inverse)
     if any(part.at_edge for part in parts):
         refuse_separation(np.sqrt(np.diagonal(matrix)), fit)
     return Estimated(Covariance(matrix, variance, freedom, fit.x.size), 2.0 * losses if likelihood else math.nan)

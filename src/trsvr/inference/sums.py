@@ -14,6 +14,7 @@ import scipy.sparse
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import NO_EPOCH
+from trsvr._vectors import dot
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.families import LOG_LINK, Binomial, Gamma, NegativeBinomial, Poisson
 from trsvr.problems.linear import LinearModel
@@ -116,7 +117,7 @@ def _at_edge(loss: Any, z: Vector, rows: _Responses, curvatures: Vector) -> bool
         return bool(np.any(curvatures < _EDGE * rows.w))
     if not isinstance(loss, LOG_LINK) or isinstance(loss, Gamma):
         return False
-    least = math.log(max(_EDGE * float(rows.w @ rows.y) / rows.y.size, np.finfo(float).tiny))
+    least = math.log(max(_EDGE * dot(rows.w, rows.y) / rows.y.size, np.finfo(float).tiny))
     return bool(z.min() < least and np.any((z < least) & (rows.y == 0.0)))
 
 
@@ -149,7 +150,7 @@ def group_sums(model: LinearModel, x: Vector, groups: Indices) -> tuple[Indices,
 def response_sums(model: LinearModel) -> Vector:
     """Weighted sums of the responses, and of the offset."""
     rows = _Responses.of(model)
-    return np.array([rows.w @ rows.y, rows.w @ rows.offset])
+    return np.array([dot(rows.w, rows.y), dot(rows.w, rows.offset)])
 
 
 @np.errstate(all="ignore")
