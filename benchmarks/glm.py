@@ -9,9 +9,9 @@ Sets: the one-hot table (600 000 rows, twelve categorical columns of 5 to 60 lev
 gets the largest tol of 1e-2, 1e-3, … at which its objective is within 1e-9 of the smallest known, relatively, and is
 then timed with it: the fastest of a few runs of ``fit`` from arrays in memory, on all allowed cores, or the one run
 where it takes long; what is compiled has been compiled before. A solver that is not there yet after ``--patience``
-seconds gets no smaller tol, and its time is a lower bound. "glum categorical" gets the one-hot table as a data frame of categories, which is another
-matrix. scikit-learn has no offset: it gets rates with the exposure as weights, which is the same objective.
-Then covariance and summary without a penalty's help, in units of one pass over the data.
+seconds gets no smaller tol, and its time is a lower bound. "glum categorical" gets the one-hot table as a data frame
+of categories, which is another matrix. scikit-learn has no offset: it gets rates with the exposure as weights, which
+is the same objective. Then covariance and summary without a penalty's help, in units of one pass over the data.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ def measure(task: Task, runs: int, patience: float) -> None:
         if gap <= WANTED and clock < LONG:
             clock, used, _ = seconds_of(solver(task, tol), runs)
         rows.append((name, tol, gap, clock, used))
-        first = rows[0]
+        first, sign = rows[0], " " if gap <= WANTED else ">"
         print(
-            f"  {name:18s} tol {tol:7.0e}  gap {gap:9.1e} {' ' if gap <= WANTED else '>'} {clock:8.3f} s  {used:8.3f} s of processors  "
+            f"  {name:18s} tol {tol:7.0e}  gap {gap:9.1e} {sign}{clock:8.3f} s  {used:8.3f} s of processors  "
             f"{clock / first[3]:6.2f} x  {used / first[4]:6.2f} x",
             flush=True,
         )
