@@ -36,11 +36,11 @@ def _prefetch(typing_context: Any, array: Any, position: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
 def _fetch_add(typing_context: Any, counter: Any) -> Any:
-    """Atomic ``counter[0] += 1`` that returns the value from before."""
+    """Atomic ``counter[0] += 1`` that returns the value from before; what was written earlier is seen after it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         memory = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.atomic_rmw("add", memory.data, ir.IntType(64)(1), "monotonic")
+        return builder.atomic_rmw("add", memory.data, ir.IntType(64)(1), "acq_rel")
 
     return types.int64(counter), generate
 
@@ -51,7 +51,7 @@ def _read(typing_context: Any, counter: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         memory = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.load_atomic(memory.data, "monotonic", 8)
+        return builder.load_atomic(memory.data, "acquire", 8)
 
     return types.int64(counter), generate
 

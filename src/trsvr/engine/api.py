@@ -289,7 +289,7 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
         return state
 
     with Stop().listening() as stop, _threads.limit(plan.threads):
-        loop = Loop(plan, run, best, source, watchers, stop, keeper, problem.lasts_long)
+        loop = Loop(plan, run, best, source, watchers, stop, keeper, plan.method.lasts_long(problem))
         try:
             run.state = stop.compute(prepare, lasts=not _begins_at_once(plan, kind))
             run.state.checkpointed, run.state.time_is_up = keeper is not None, source.time_is_up

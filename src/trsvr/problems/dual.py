@@ -20,25 +20,29 @@ The minimiser of f is where c stands still (a proximal point method in b, or mul
 with a copy of x; then their changes of x are added. Pieces see nothing of each other, and would correct an error that
 they share several times over. How much they overlap shows in their sum, ‖Σ Δ_k‖² / Σ ‖Δ_k‖², between 0 and their
 number; in the next round each takes the steps for λ divided by that, which is safe if it is as large (Ma et al. 2017,
-CoCoA+, where it is called σ'). Pieces and rounds follow from the data alone: the bits are those of one thread.
+CoCoA+, where it is called σ'). Every piece adds the changes of the last round up for itself, so that no thread waits
+for another's sum. Pieces and rounds follow from the data alone: the bits are those of one thread.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from trsvr import _threads
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
 from trsvr._draws import Draws
+from trsvr._intrinsics import fetch_add, read_shared
 from trsvr._vectors import copy_into
 from trsvr.problems.frames import Frame
 from trsvr.problems.losses import has_dual
 from trsvr.problems.margins import MarginKernels
-from trsvr.problems.passes import Runs
 from trsvr.problems.regularizers import is_uniform
 from trsvr.problems.views import FLOPS_OF_A_CALL
 
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
     from trsvr.problems.base import Problem
 
 #: Consecutive rows that are processed together: single ones anywhere in memory take twice as long.
-BUCKET = 16
+BUCKET = 64
 # ρ over λ, and ρ at most. Where it is small, the intercept makes steps short; where it is large, c follows slowly.
 _PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
 # Entries of X from which on there are two, four and eight pieces: more of them cost epochs.
@@ -54,6 +58,11 @@ _PIECES = (2**17, 2**24, 2**27)
 # A piece's share of a round is worth so many entries at least, and so many times the length of x, which is copied.
 _ENTRIES, _COPIES = 2**16, 4
 _MOST_ROUNDS = 16
+# How many entries are worked off before Python may look at signals and at the clock: some hundredths of a second.
+_ENTRIES_PER_CALL = 20_000_000
+# How often a thread that waits for another's piece looks before it sleeps, and for how long it does.
+_LOOKS, _NAP_SECONDS = 1_000_000, 1e-4
+_ABANDONED = 2**62
 # Rows on which the length of the first dual point is tried.
 _TRIED_ROWS = 1024
 _SMALLEST_PART = 1e-9
@@ -93,38 +102,104 @@ def _shares(entries: int, d: int, buckets: int) -> tuple[int, int]:
     return pieces, max(1, min(rounds, _MOST_ROUNDS, buckets // pieces))
 
 
-@record
-class DualSteps(NamedTuple):
-    """Steps on runs of rows, one row after the other, on a piece's own copy of x.
+@kernel(fastmath=True)
+def _merge(before: Vector, changed: Matrix, overlap: float, ease: float, columns: int, out: Vector) -> float:
+    """``before`` plus the changes of all pieces over ``overlap``, in ``out``; returns how much they do overlap."""
+    count = changed.shape[0]
+    together, alone, share = 0.0, 0.0, 1.0 / overlap
+    for j in range(before.size):
+        out[j] = changed[0, j] - before[j]
+        alone += out[j] * out[j]
+    for k in range(1, count):
+        for j in range(before.size):
+            change = changed[k, j] - before[j]
+            out[j] += change
+            alone += change * change
+    for j in range(before.size):
+        together += out[j] * out[j]
+    if columns < before.size:  # the intercept, or nothing
+        together += (1.0 / ease - 1.0) * out[columns] ** 2
+        for k in range(count):
+            alone += (1.0 / ease - 1.0) * (changed[k, columns] - before[columns]) ** 2
+    for j in range(before.size):
+        out[j] = before[j] + share * out[j]
+    return min(max(together / alone, 1.0), float(count)) if alone > 0.0 else 1.0
 
-    ``per_slope`` is how far x moves along x_i for a unit of s_i u_i, 1/(λN); ``ease`` is λ/ρ.
+
+@record
+class DualEpoch(NamedTuple):
+    """One epoch: where it begins, which buckets its pieces take, and what they leave behind.
+
+    Piece p of round r is number r·P + p, where P is how many a round has; what a round leaves lies where the one
+    before the last has left it. ``per_slope`` is how far x moves along x_i for a unit of s_i u_i, 1/(λN); ``ease`` is
+    λ/ρ.
     """
 
-    x: Vector
+    start: Vector
+    points: Matrix  # x before a round, left by its first piece
+    copies: Any  # x for each piece of a round, which works on it
+    overlaps: Vector  # of a round
     slopes: Vector
     norms: Vector
+    buckets: Indices  # where they begin
+    shares: Indices  # piece k has the buckets shares[k] … shares[k+1]−1
+    bucket_size: int
+    gains: Vector  # Σ s_i q_i (u₊ − u_i)² of each piece
     per_slope: float
     ease: float
 
-    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
-        """Work off the rows of one bucket; ``part`` holds the copy, and behind it whether it has been made."""
-        d = self.x.size
-        x = part[:d]
-        if part[d] == 0.0:
-            copy_into(self.x, x)
-            part[d] = 1.0
-        for i in range(begin, end):
-            weight = kernels.scale(i)
-            if weight > 0.0:
-                slope = self.slopes[i]
-                q = weight * self.norms[i] * self.per_slope
-                chosen = kernels.loss.dual_step(slope, kernels.margin(i, x), kernels.labels[i], q)
-                self.slopes[i] = chosen
-                move = -weight * self.per_slope * (chosen - slope)
-                kernels.rows.add(i, move, x)
-                if kernels.intercept:
-                    x[kernels.columns] += self.ease * move
-        return 0.0
+    def merge_into(self, kernels: Any, around: int, out: Vector) -> float:
+        """The point before a round, in ``out``; returns how much pieces overlap."""
+        if around == 0:
+            copy_into(self.start, out)
+            return self.overlaps[1]
+        last = (around - 1) % 2
+        return _merge(self.points[last], self.copies[last], self.overlaps[last], self.ease, kernels.columns, out)
+
+    def ascend(self, kernels: Any, piece: int) -> None:
+        """One piece: a copy of x, and a step on each of its rows."""
+        around, place = piece // self.copies.shape[1], piece % self.copies.shape[1]
+        x = self.copies[around % 2, place]
+        overlap = self.merge_into(kernels, around, x)
+        if place == 0:
+            copy_into(x[: self.start.size], self.points[around % 2])
+            self.overlaps[around % 2] = overlap
+        gain = 0.0
+        for k in range(self.shares[piece], self.shares[piece + 1]):
+            begin = self.buckets[k]
+            for i in range(begin, min(begin + self.bucket_size, self.slopes.size)):
+                weight = kernels.scale(i)
+                if weight > 0.0:
+                    slope, per_slope = self.slopes[i], weight * overlap * self.per_slope
+                    q = self.norms[i] * per_slope
+                    chosen = kernels.loss.dual_step(slope, kernels.margin(i, x), kernels.labels[i], q)
+                    self.slopes[i] = chosen
+                    change = chosen - slope
+                    gain += weight * q * change * change
+                    kernels.rows.add(i, -per_slope * change, x)
+                    if kernels.intercept:
+                        x[kernels.columns] -= self.ease * per_slope * change
+        self.gains[piece] = gain / overlap
+
+
+def _ascend(kernels: Any, epoch: Any, ticket: Indices, done: Indices, piece: int, last: int) -> int:
+    """Work off pieces, from this one or the next on, up to the last; several threads call at once.
+
+    A piece begins when all of the rounds before are done. Returns the number of one that has waited for long, else −1.
+    """
+    if piece < 0:
+        piece = fetch_add(ticket)
+    while piece < last:
+        before = piece - piece % epoch.copies.shape[1]
+        for _ in range(_LOOKS):
+            if read_shared(done) >= before:
+                break
+        if read_shared(done) < before:
+            return piece
+        epoch.ascend(kernels, piece)
+        fetch_add(done)
+        piece = fetch_add(ticket)
+    return -1
 
 
 @record
@@ -163,25 +238,6 @@ def _mean_conjugate(kernels: Any, slopes: Vector, part: float, every: int) -> fl
     return total / max(count, 1.0)
 
 
-@kernel()
-def _merge(parts: Matrix, count: int, share: float, ease: float, columns: int, x: Vector) -> float:
-    """Add ``share`` times the sum of (part − x) to x; returns how much the changes overlap."""
-    together = 0.0
-    alone = 0.0
-    for j in range(x.size):
-        change = 0.0
-        squares = 0.0
-        for k in range(count):
-            difference = parts[k, j] - x[j]
-            change += difference
-            squares += difference * difference
-        x[j] += share * change
-        weight = 1.0 if j < columns else 1.0 / ease
-        together += weight * change * change
-        alone += weight * squares
-    return together / alone if alone > 0.0 else 1.0
-
-
 class DualAscent:
     """A dual point of a linear model and the ascent from it. The primal point x = (w(u), b) is the caller's.
 
@@ -196,32 +252,40 @@ class DualAscent:
     def __init__(self, problem: Any, bucket_size: int = BUCKET) -> None:
         self.problem, self.kernels = problem, problem.kernels
         self.strength = float(problem.kernels.regularizer.strength)
-        self.n, rows, entries, d = (
-            problem.n_samples,
-            problem.kernels.labels.size,
-            problem.n_entries,
-            problem.n_parameters,
-        )
+        self.n, rows = problem.n_samples, problem.kernels.labels.size
         #: λ/ρ
         self.ease = max(1.0 / _PROX_RATIO, self.strength / _LARGEST_PROX)
         self.bucket_size = bucket_size
         self.buckets = math.ceil(rows / bucket_size)
-        self.pieces, self.rounds = _shares(entries, d, self.buckets)
+        self.pieces, self.rounds = _shares(problem.n_entries, problem.n_parameters, self.buckets)
         #: ‖x_i‖² plus what the intercept adds
         self.norms = problem.squared_rows + (self.ease - 1.0 if problem.intercept else 0.0)
         self.slopes = np.zeros(rows)
+        self.per_slope = 1.0 / (self.strength * self.n)
         self.overlap = 1.0
+        #: a lower bound on what the last epoch has added to the dual: Σ s_i q_i (u₊ − u_i)² / 2N
+        self.gain = 0.0
         self.begun = False
         self.frame = Frame()  # the coordinates of the caller's point
+
+    @cached_property
+    def _room(self) -> tuple[Matrix, Any]:
+        """For x before a round, and before the next; and for the copies of their pieces.
+
+        Behind each copy lies an unused cache line: threads share none.
+        """
+        d = self.problem.n_parameters
+        return np.empty((2, d)), np.empty((2, self.pieces, d + 8))
 
     def warm_up(self) -> None:
         """Compile (or load) what will be needed."""
         x, nothing = np.zeros(self.problem.n_parameters), np.zeros(0)
-        self.problem.passes.warm_up(DualSteps(x, self.slopes, self.norms, 0.0, 1.0), self.kernels)
+        epoch, none = self._epoch(x, np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64)
+        compiled_for(_ascend, self.kernels, epoch)(self.kernels, epoch, none, none, -1, 0)
+        compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, 0, x)
         self.problem.passes.warm_up(ConjugateSum(self.slopes), self.kernels)
         compiled_for(_slopes_at, self.kernels)(self.kernels, nothing, nothing)
         compiled_for(_mean_conjugate, self.kernels)(self.kernels, nothing, 1.0, 1)
-        _merge(np.zeros((1, 0)), 1, 1.0, 1.0, 0, nothing)
 
     def begin(self, x: Vector) -> None:
         """A dual point from x, and w(u) in x. One pass."""
@@ -267,30 +331,41 @@ class DualAscent:
         """A step on every row; changes u and x. Returns how many rows there were time for."""
         at = self.frame.outside(x)
         if self.problem.intercept:
-            at[self.kernels.columns] -= self.ease * self._conjugates()[1] / self.strength  # b = c − r/ρ
-        order = draws.stream("dual", number).permutation(self.buckets)
-        done = 0
-        for of_round in np.array_split(order, self.rounds):
-            self._round(at, of_round)
-            done += of_round.size
+            at[self.kernels.columns] -= self.ease * self._mean_slope() / self.strength  # b = c − r/ρ
+        order = draws.stream("dual", number).permutation(self.buckets) * self.bucket_size
+        epoch = self._epoch(at, order)
+        rounds = max(1, self.rounds * _ENTRIES_PER_CALL // max(self.problem.n_entries, 1))  # in a call
+        for begun in range(0, self.rounds, rounds):
+            made = min(begun + rounds, self.rounds)
+            self._work_off(epoch, begun * self.pieces, made * self.pieces)
             if time_is_up():
                 break
+        self.overlap = compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, made, at)
+        self.gain = 0.5 * float(epoch.gains[: made * self.pieces].sum()) / self.n
         x[:] = self.frame.inside(at)
-        return min(done * self.bucket_size, self.n)
+        return min(int(epoch.shares[made * self.pieces]) * self.bucket_size, self.n)
 
-    def _round(self, x: Vector, order: Indices) -> None:
-        """Every piece works its buckets off on its own copy of x; then their changes are added."""
-        begins = order * self.bucket_size
-        ends = np.minimum(begins + self.bucket_size, self.slopes.size)
-        runs = Runs(begins, ends, np.linspace(0, order.size, self.pieces + 1).astype(np.int64))
-        overlap = self.overlap
-        steps = DualSteps(x, self.slopes, self.norms, overlap / (self.strength * self.n), self.ease)
+    def _epoch(self, x: Vector, order: Indices) -> DualEpoch:
+        shares = np.linspace(0, order.size, self.rounds * self.pieces + 1).astype(np.int64)
+        room = x, *self._room, np.array([1.0, self.overlap]), self.slopes, self.norms
+        return DualEpoch(*room, order, shares, self.bucket_size, np.zeros(shares.size), self.per_slope, self.ease)
 
-        def merge(totals: Vector, parts: Matrix) -> float:
-            return _merge(parts, totals.size, 1.0 / overlap, self.ease, self.kernels.columns, x)
+    def _work_off(self, epoch: DualEpoch, first: int, last: int) -> None:
+        """Let threads share the pieces first … last−1."""
+        run = compiled_for(_ascend, self.kernels, epoch)
+        ticket, done = np.full(1, first), np.full(1, first)
 
-        seen = self.problem.passes.sums(steps, self.kernels, merge, runs)
-        self.overlap = min(max(seen, 1.0), float(self.pieces))
+        def work() -> None:
+            piece = -1
+            while (piece := run(self.kernels, epoch, ticket, done, piece, last)) >= 0 and ticket[0] < _ABANDONED:
+                time.sleep(_NAP_SECONDS)  # another thread's piece is due, and that thread has no core
+
+        _threads.run(work, work, self.pieces, lambda: ticket.fill(_ABANDONED))
+
+    def _mean_slope(self) -> float:
+        """Of all rows: r = (1/N) Σ s_i u_i."""
+        weights = self.kernels.weights
+        return float((weights * self.slopes if weights.size else self.slopes).sum()) / self.n
 
     def _conjugates(self) -> tuple[float, float]:
         """The means of s_i φ_i*(u_i) and of s_i u_i."""

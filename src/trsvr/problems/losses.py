@@ -33,8 +33,9 @@ _SMALL = 2.0**-12
 # Newton's iterations on one dual variable: usually one or two, and bisection where they go astray.
 _MOST_ITERATIONS = 60
 _TINY = float(np.finfo(float).tiny)
-# The last one is added to first order, so that the square of this is what is left.
-_SMALL_STEP = 1e-3
+# The last one is a step of third order (Chebyshev's). A longer one would leave (0, 1); and a variable that is wrong by
+# some per cent of its change is as good as one that is right, since the next epoch changes it again.
+_SMALL_STEP = 0.5
 
 
 @record
@@ -84,10 +85,12 @@ class Logistic(NamedTuple):
             e = exp_minus(abs(t))
             share = (e if t > 0.0 else 1.0) / (1.0 + e)
             slack = share * (1.0 - share)
-            excess = (t - m) - q * (share - a)
-            step = excess / (1.0 + q * slack)
+            excess, softness = (t - m) - q * (share - a), 1.0 / (1.0 + q * slack)
+            step = excess * softness
             if abs(step) <= _SMALL_STEP:
-                share += slack * step
+                bend = slack * (0.5 - share)
+                step *= 1.0 - step * q * bend * softness
+                share += step * (slack + step * bend)
                 break
             low, high = (low, t) if excess > 0.0 else (t, high)
             t -= step

@@ -209,6 +209,10 @@ class Solver:
         """Whether nothing is compiled before the first epoch, so that nobody need wait for it."""
         return not problem.compiles
 
+    def lasts_long(self, problem: Problem) -> bool:
+        """Whether a compiled call may last too long to wait for when a signal comes."""
+        return problem.lasts_long
+
     def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
         """The solver that runs: a preset is one of its parts, and "auto" the number that theory recommends from x."""
         return self
@@ -264,6 +268,10 @@ class Preset(Solver):
     def begins_at_once(self, problem: Problem) -> bool:
         """Whether nothing is compiled before the first epoch."""
         return self.method.begins_at_once(problem)
+
+    def lasts_long(self, problem: Problem) -> bool:
+        """Whether a compiled call may last too long to wait for."""
+        return self.method.lasts_long(problem)
 
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""

@@ -51,6 +51,10 @@ class SDCA(Solver):
         """Whether every epoch begins with a full gradient."""
         return False
 
+    def lasts_long(self, problem: Problem) -> bool:
+        """Python sees every epoch, and large ones in parts."""
+        return False
+
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
         why = why_no_dual(problem)

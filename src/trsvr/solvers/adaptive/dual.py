@@ -29,12 +29,24 @@ def ascend(it: Iteration, draws: Draws) -> None:
         own.here.start_ascent(ascent, state.x, state.gradient)
         phase.gap = ascent.gap(state.x, state.value)
         phase.first_value = max(phase.first_value, state.value)
-    for number in range(phase.epochs):
-        report.steps += ascent.epoch(state.x, draws, number, state.time_is_up)
-        if state.time_is_up():
-            break
+    gains: list[float] = []
+    while len(gains) < phase.epochs and not state.time_is_up() and not _seems_enough(it, gains):
+        report.steps += ascent.epoch(state.x, draws, len(gains), state.time_is_up)
+        gains.append(ascent.gain)
+    phase.gain = gains[-1]
     report.gradient_evaluations += report.steps
     report.inner_steps, report.batch_size = report.steps, 1
+
+
+def _seems_enough(it: Iteration, gains: list[float]) -> bool:
+    """Whether a look at the point is due: what epochs gain falls like the gap, and says where that has come to."""
+    rules, phase, value = it.rules, it.own.dual, it.state.value
+    if not gains or not phase.gain > 0.0:
+        return False
+    left = gains[-1] / phase.gain
+    two_epochs = math.exp(-2.0 * rules.quick_dual * it.own.here.prices().dual)
+    slow = len(gains) > 2 and gains[-1] > two_epochs * gains[-3]
+    return left <= phase.enough or (slow and left * phase.gap <= rules.newton_from * abs(value))
 
 
 def judge_ascent(it: Iteration) -> Progress:
@@ -45,7 +57,8 @@ def judge_ascent(it: Iteration) -> Progress:
     floor = _ROUNDING * abs(before.value)
     gap = max(ascent.gap(state.x, state.value), floor) if finite else math.inf
     fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
-    rate = fallen / (phase.epochs * own.here.prices().dual + 1.0)
+    epochs = max(it.report.steps / it.problem.n_samples, 1.0)
+    rate = fallen / (epochs * own.here.prices().dual + 1.0)
     phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
     lowest = state.value - gap
     near = phase.first_value - lowest < rules.near_start * lowest
@@ -57,21 +70,19 @@ def judge_ascent(it: Iteration) -> Progress:
         it.report.rejected = 1
         return Progress(own.expected_decrease, False, own.nonconvex)
     phase.gap = own.expected_decrease = gap
-    phase.epochs_made += phase.epochs
-    phase.epochs = _epochs_to_come(it, gap, fallen / phase.epochs)
+    phase.epochs, phase.enough = rules.most_dual_epochs, _enough(it, gap)
     own.swap_views()
     return Progress(gap, False, own.nonconvex)
 
 
-def _epochs_to_come(it: Iteration, gap: float, per_epoch: float) -> int:
-    """As many as seem to be left, but no more than were made: a look at the point costs a pass, and may end the run."""
-    state, goal, phase = it.state, it.state.goal, it.own.dual
-    left = gap / (goal.decrease or it.rules.little * abs(state.value))
+def _enough(it: Iteration, gap: float) -> float:
+    """The part of the gap that may be left."""
+    state, goal = it.state, it.state.goal
+    enough = (goal.decrease or it.rules.little * abs(state.value)) / gap
     if goal.gradient > 0.0:  # it falls like the root of the gap
-        by_gradient = (float(np.abs(state.gradient).max()) / goal.gradient) ** 2
-        left = max(left, by_gradient) if goal.decrease else by_gradient
-    wanted = math.log(max(left, 1.0)) / per_epoch if per_epoch > 0.0 else math.inf
-    return math.ceil(min(max(wanted, 1.0), phase.epochs_made, it.rules.most_dual_epochs))
+        by_gradient = (goal.gradient / float(np.abs(state.gradient).max())) ** 2
+        enough = min(enough, by_gradient) if goal.decrease else by_gradient
+    return it.rules.surely_enough * enough
 
 
 def may_take_over(it: Iteration, contraction: float) -> None:

@@ -57,6 +57,11 @@ class AdaptiveTRSVR(Solver):
         """On small data nothing is compiled."""
         return problem.is_small or super().begins_at_once(problem)
 
+    def lasts_long(self, problem: Problem) -> bool:
+        """Where no matrix is made, Python sees every pass, and large ones in parts."""
+        no_matrix = self.norm != "dense" and problem.n_outputs == 1 and problem.n_parameters > self.rules.widest_matrix
+        return problem.lasts_long and not no_matrix
+
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""
         if self.batch_size != "auto":

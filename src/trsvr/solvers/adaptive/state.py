@@ -54,8 +54,9 @@ class DualPhase:
     """Whether the run is ascending in the dual, and how quickly it does; written by `dual`."""
 
     active: bool = False
-    epochs: int = 0  # of the next outer iteration
-    epochs_made: int = 0
+    epochs: int = 0  # of the next outer iteration at most
+    enough: float = 0.0  # the part of the gap at which it ends
+    gain: float = 0.0  # of the last epoch
     first_value: float = -math.inf  # where it began
     gap: float = math.inf  # what is left to gain at the reference, at most
     rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
