@@ -302,10 +302,6 @@ class DenseNorm:
         """P⁻¹ as a matrix, where P is the model's Hessian itself; None where P was changed to be positive."""
         return cholesky.inverse(self._factor) if self._unchanged else None
 
-    def plain_factor(self) -> Matrix | None:
-        """The lower Cholesky factor of P, under the same condition."""
-        return self._factor if self._unchanged else None
-
     def product(self, v: Vector) -> Vector:
         """H v."""
         return cholesky.multiply(self.losses, v) + self.penalty * v

@@ -113,7 +113,8 @@ def _inner_steps_pay(it: Iteration) -> bool:
         return False
     asked_for = chosen.batch_size is not None or chosen.inner_steps is not None
     passes = 2.0 * own.batch_size * own.here.prices().batch_row / n
-    return asked_for or passes < rules.cheap_batch or own.radius.contraction > rules.inner_steps_from
+    pays = passes < rules.cheap_batch or own.radius.contraction > rules.inner_steps_from
+    return asked_for or (pays and passes < math.inf)
 
 
 def _inner_steps(it: Iteration, outcome: Outcome, draws: Draws) -> None:

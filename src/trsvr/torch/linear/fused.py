@@ -22,7 +22,7 @@ from trsvr.torch.linear.formulas import CODES
 from trsvr.torch.linear.graphs import Captured
 from trsvr.torch.linear.rows import DenseRows, SparseRows
 from trsvr.torch.linear.sums import Runs, Sums
-from trsvr.torch.linear.walks import InnerLoop, WideLoop
+from trsvr.torch.linear.walks import InnerLoop
 
 #: columns (with the intercept) up to which a tile of rows fits into registers
 MOST_COLUMNS = 64
@@ -33,9 +33,6 @@ _INTERPRETED_PROGRAMS = 4
 _CHUNK = 512
 # Programs for each multiprocessor of all kernels but the full pass.
 _PROGRAMS = 4
-# Rows one by one keep many more programs busy; each has a vector of its own, in all not more than so many numbers.
-_SPARSE_PROGRAMS = 16
-_MOST_NUMBERS = 2**22
 
 
 class Shape(NamedTuple):
@@ -52,9 +49,7 @@ def fuse(sums: Sums) -> Sums:
     rows: Any = sums.rows
     own = FusedDenseRows(rows.values) if isinstance(rows, DenseRows) else FusedSparseRows.of(rows)
     few = isinstance(rows, DenseRows) and sums.outputs == 1 and rows.columns + sums.intercept <= MOST_COLUMNS
-    kind: type[Sums] = Sums
-    if sums.outputs == 1 and rows.n_rows < 2**31 - 2**16:
-        kind = FusedSums if few else WideSums
+    kind = FusedSums if few and rows.n_rows < 2**31 - 2**16 else Sums
     return kind(own, sums.labels, sums.weights, sums.loss, sums.intercept, sums.outputs)
 
 
@@ -161,122 +156,22 @@ def _sums_of(data: Tensor, indices: Tensor, pieces: tuple[Tensor, Tensor | None]
     return whole
 
 
-# ------------------------------------------------------------------------------------------- sums with inner steps
-
-
-class SteppingSums(Sums):
-    """One output: the inner steps of an epoch run on the device, from the first to the last."""
-
-    walks = True
-    _loop: Any  # what records them
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._empty = torch.zeros(1, dtype=torch.float64, device=self.device)
-        self._delta = torch.full((1,), getattr(self.loss, "delta", 1.0), dtype=torch.float64, device=self.device)
-        self._loops: dict[int, Any] = {}
-
-    def room(self, *shape: int) -> Tensor:
-        """Float64 numbers on the device, to be written."""
-        return torch.empty(*shape, dtype=torch.float64, device=self.device)
-
-    def inner_steps(
-        self,
-        at: Vector,
-        x: Vector,
-        gradient: Vector,
-        matrix: Any,
-        cubic: tuple[float, float],
-        factor: float,
-        sizes: tuple[int, int, int],
-        key: int,
-    ) -> tuple[Vector, int]:
-        """All inner steps from x, with the reference ``at`` and its gradient; returns the new x and how many.
-
-        Parameters
-        ----------
-        matrix : array
-            What `stands_for` made of P; a step is ``factor`` times P⁻¹ḡ.
-        cubic : pair of floats
-            (a, c) with r'(w) = a w + c w³.
-        sizes
-            Runs in a batch, their length and the most steps.
-        key : int
-            What the runs' places depend on.
-        """
-        count, length, most = sizes
-        loop = self._loops.get(most)
-        if loop is None:
-            loop = self._loops[most] = self._loop(self, most)
-        found: tuple[Vector, int] = loop.run(
-            at, x, gradient, matrix, (count, length.bit_length() - 1, key, most, factor, *cubic)
-        )
-        return found
-
-    def starts(self, step: int, count: int, key: int) -> Tensor:
-        """Where the runs of an inner step begin."""
-        out = torch.empty(count, dtype=torch.int64, device=self.device)
-        inner_kernels.list_starts[(triton.cdiv(count, 256),)](out, key, step * count, self.n_rows, count, B=256)
-        return out
-
-
-class WideSums(SteppingSums):
-    """Many dense columns, or sparse ones."""
-
-    _loop = WideLoop
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        per_device = _multiprocessors(self.device)
-        self.programs = _PROGRAMS * per_device
-        if isinstance(self.rows, SparseRows):
-            self.programs = max(self.programs, min(_SPARSE_PROGRAMS * per_device, _MOST_NUMBERS // self.n_parameters))
-        self.programs = self.programs // 2 * 2
-
-    @staticmethod
-    def stands_for(norm: Any) -> Any:
-        """What the inner steps are to be given of P; None where they cannot be made."""
-        return norm.plain_factor()
-
-    def add_changes(self, at: Tensor, state: Tensor, scalars: Tensor, parts: Tensor, step: int) -> None:
-        """Sums of the gradients' changes over a step's runs, in parts: the first half of the runs, then the second."""
-        rows, weights = self.rows, self._empty if self.weights is None else self.weights
-        others = (self.labels, weights, at, state, scalars, parts, self.n_rows, step, self._delta)
-        sizes = (rows.columns, self.n_parameters)
-        kinds = {
-            "LOSS": CODES[type(self.loss)],
-            "WEIGHTED": self.weights is not None,
-            "INTERCEPT": int(self.intercept),
-            "enable_fp_fusion": False,  # see `kernels`
-        }
-        if isinstance(rows, SparseRows):
-            inner_kernels.sparse_changes[(self.programs,)](
-                rows.data, rows.indices, rows.indptr, *others, *sizes, **kinds, C=128, E=32, num_warps=1
-            )
-        else:
-            inner_kernels.wide_changes[(self.programs,)](rows.values, *others, *sizes, **kinds, R=32, C=64, num_warps=4)
-
-    def warm_up(self, dense: bool) -> None:
-        """Record the inner steps, where the adaptive mode will make any."""
-        if dense and self.device.type == "cuda" and not self._loops:
-            zero = np.zeros(self.n_parameters)
-            self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, 1, 9), 0)
-
-
 # ------------------------------------------------------------------------------------------------------ whole passes
 
 
-class FusedSums(SteppingSums):
+class FusedSums(Sums):
     """Few dense columns, one output: value, gradient, products, matrices and inner steps with one reading of X each."""
 
     #: at least as many rows as threads, else margins are worked on several times; as many programs as registers allow
     shape = Shape(64, 2, 1, 8)
 
-    draws_itself = True
-    _loop = InnerLoop
+    draws_itself = walks = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._empty = torch.zeros(1, dtype=torch.float64, device=self.device)
+        self._delta = torch.full((1,), getattr(self.loss, "delta", 1.0), dtype=torch.float64, device=self.device)
+        self._loops: dict[int, InnerLoop] = {}
         d = self.n_parameters
         self.D = max(16, triton.next_power_of_2(d))
         self._common = {
@@ -310,6 +205,49 @@ class FusedSums(SteppingSums):
     def stands_for(norm: Any) -> Any:
         """What the inner steps are to be given of P; None where they cannot be made."""
         return norm.plain_inverse()
+
+    def room(self, *shape: int) -> Tensor:
+        """Float64 numbers on the device, to be written."""
+        return torch.empty(*shape, dtype=torch.float64, device=self.device)
+
+    def inner_steps(
+        self,
+        at: Vector,
+        x: Vector,
+        gradient: Vector,
+        matrix: Any,
+        cubic: tuple[float, float],
+        factor: float,
+        sizes: tuple[int, int, int],
+        key: int,
+    ) -> tuple[Vector, int]:
+        """All inner steps from x, with the reference ``at`` and its gradient; returns the new x and how many.
+
+        Parameters
+        ----------
+        matrix : array
+            What `stands_for` made of P; a step is ``factor`` times P⁻¹ḡ.
+        cubic : pair of floats
+            (a, c) with r'(w) = a w + c w³.
+        sizes
+            Runs in a batch, their length and the most steps.
+        key : int
+            What the runs' places depend on.
+        """
+        count, length, most = sizes
+        loop = self._loops.get(most)
+        if loop is None:
+            loop = self._loops[most] = InnerLoop(self, most)
+        found: tuple[Vector, int] = loop.run(
+            at, x, gradient, matrix, (count, length.bit_length() - 1, key, most, factor, *cubic)
+        )
+        return found
+
+    def starts(self, step: int, count: int, key: int) -> Tensor:
+        """Where the runs of an inner step begin."""
+        out = torch.empty(count, dtype=torch.int64, device=self.device)
+        inner_kernels.list_starts[(triton.cdiv(count, 256),)](out, key, step * count, self.n_rows, count, B=256)
+        return out
 
     def tuned(self, shape: Shape | None = None) -> dict[str, Any]:
         """How a kernel is to be launched, in the usual shape or another one."""

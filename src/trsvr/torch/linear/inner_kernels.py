@@ -1,8 +1,7 @@
 """Triton kernels of the inner steps, which never wait for the host: a flag on the device ends them.
 
 PLAN, sent once: reference (D), gradient (D), P⁻¹ (D × D), then count, shift, key, steps at most, step factor and the
-penalty's a and c (r'(w) = a w + c w³). STATE, kept on the device: x (D), then whether steps go on, and steps made. With
-many or sparse columns the plan lies in pieces, and the step itself is made by torch: see `trsvr.torch.linear.walks`.
+penalty's a and c (r'(w) = a w + c w³). STATE, kept on the device: x (D), then whether steps go on, and steps made.
 """
 
 # ruff: noqa: D103  # kernels are described where they are launched
@@ -13,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trsvr.torch.linear.kernels import _change, _folded, _tile, _wide_tile
+from trsvr.torch.linear.kernels import _change, _folded, _tile
 
 
 @triton.jit
@@ -52,18 +51,6 @@ def _rows_at(place, half, key, step, count, shift, n):
     """Rows at such places of one half of the step's batch: the runs begin anywhere and wrap around."""
     run = (place >> shift) + half * (count // 2)
     return (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
-
-
-@triton.jit
-def _clear(own, d, C: tl.constexpr):
-    """Zeros in a program's own part of the sums."""
-    for begin in range(0, d, C):
-        cols = begin + tl.arange(0, C)
-        tl.store(own + cols, tl.zeros([C], tl.float64), mask=cols < d)
-    tl.debug_barrier()
-
-
-# ---------------------------------------------------------------------------------------------- few dense columns
 
 
 @triton.jit(do_not_specialize=["n", "step"])
@@ -133,94 +120,3 @@ def inner_update(
     tl.store(STATE + cols, tl.where(going, x - factor * solved, x))
     tl.store(STATE + D + 1, tl.load(STATE + D + 1) + tl.where(going, 1.0, 0.0))
     tl.store(STATE + D, tl.where(going, 1.0, 0.0))
-
-
-# ------------------------------------------------------------------------------------- many dense, or sparse columns
-#
-# A program adds to a part of OUT that is its own. The barriers order what one of its threads writes and another reads.
-
-
-@triton.jit(do_not_specialize=["n", "step", "d"])
-def wide_changes(
-    X, Y, WEIGHTS, AT, STATE, SCALARS, OUT, n, step, DELTA, p, d,
-    LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
-):  # fmt: skip
-    """`inner_changes` for any number of dense columns: a tile of rows is read for its margins and once more for Xᵀs."""
-    program = tl.program_id(0)
-    delta = tl.load(DELTA)
-    programs = tl.num_programs(0) // 2
-    half = program // programs
-    count, shift, key, size = _batch(SCALARS, tl.load(STATE + d))
-    own = OUT + program.to(tl.int64) * d
-    _clear(own, d, C)
-    total = tl.zeros([R], tl.float64)
-    for tile in range(program % programs, tl.cdiv(size, R), programs):
-        place = tile * R + tl.arange(0, R)
-        valid = place < size
-        rows = _rows_at(place, half, key, step, count, shift, n)
-        before = tl.zeros([R], tl.float64)
-        after = tl.zeros([R], tl.float64)
-        if INTERCEPT:
-            before += tl.load(AT + p)
-            after += tl.load(STATE + p)
-        for begin in range(0, p, C):
-            cols = begin + tl.arange(0, C)
-            x = _wide_tile(X, rows, valid, cols, p)
-            before += tl.sum(x * tl.load(AT + cols, mask=cols < p, other=0.0)[None, :], 1)
-            after += tl.sum(x * tl.load(STATE + cols, mask=cols < p, other=0.0)[None, :], 1)
-        change = _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS, WEIGHTED)
-        total += change
-        for begin in range(0, p, C):
-            cols = begin + tl.arange(0, C)
-            x = _wide_tile(X, rows, valid, cols, p)
-            sums = tl.load(own + cols, mask=cols < p, other=0.0) + tl.sum(x * change[:, None], 0)
-            tl.store(own + cols, sums, mask=cols < p)
-        tl.debug_barrier()
-    if INTERCEPT:
-        tl.store(own + p, tl.sum(total, 0))
-
-
-@triton.jit(do_not_specialize=["n", "step", "p", "d"])
-def sparse_changes(
-    DATA, INDICES, BEGINS, Y, WEIGHTS, AT, STATE, SCALARS, OUT, n, step, DELTA, p, d,
-    LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr, C: tl.constexpr, E: tl.constexpr,
-):  # fmt: skip
-    """`inner_changes` for compressed rows: one row at a time, whose columns are all different."""
-    program = tl.program_id(0)
-    delta = tl.load(DELTA)
-    programs = tl.num_programs(0) // 2
-    half = program // programs
-    count, shift, key, size = _batch(SCALARS, tl.load(STATE + d))
-    own = OUT + program.to(tl.int64) * d
-    _clear(own, d, C)
-    total = tl.zeros([1], tl.float64)
-    for number in range(program % programs, size, programs):
-        place = number + tl.arange(0, 1)
-        row = _rows_at(place, half, key, step, count, shift, n)
-        first = tl.load(BEGINS + row)
-        last = tl.load(BEGINS + row + 1)
-        before = tl.zeros([1], tl.float64)
-        after = tl.zeros([1], tl.float64)
-        if INTERCEPT:
-            before += tl.load(AT + p)
-            after += tl.load(STATE + p)
-        entries = tl.max(last - first, 0)
-        for offset in range(0, entries, E):
-            places = first[:, None] + offset + tl.arange(0, E)[None, :]
-            mask = places < last[:, None]
-            x = tl.load(DATA + places, mask=mask, other=0.0).to(tl.float64)
-            cols = tl.load(INDICES + places, mask=mask, other=0)
-            before += tl.sum(x * tl.load(AT + cols, mask=mask, other=0.0), 1)
-            after += tl.sum(x * tl.load(STATE + cols, mask=mask, other=0.0), 1)
-        change = _change(before, after, Y, WEIGHTS, row, place < size, delta, LOSS, WEIGHTED)
-        total += change
-        for offset in range(0, entries, E):
-            places = first[:, None] + offset + tl.arange(0, E)[None, :]
-            mask = places < last[:, None]
-            x = tl.load(DATA + places, mask=mask, other=0.0).to(tl.float64)
-            cols = tl.load(INDICES + places, mask=mask, other=0)
-            sums = tl.load(own + cols, mask=mask, other=0.0) + x * change[:, None]
-            tl.store(own + cols, sums, mask=mask)
-        tl.debug_barrier()
-    if INTERCEPT:
-        tl.store(own + p, tl.sum(total, 0))

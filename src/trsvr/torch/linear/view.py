@@ -55,7 +55,8 @@ class TensorView(CurvatureView):
         self._drawn = self.sums.resident or self.sums
         self._walks = self._drawn.walks and problem.penalty.cubic is not None
         known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
-        self._prices = known._replace(batch_row=0.0)  # rows that stay on the device cost next to nothing
+        # Batches cost next to nothing where their steps stay on the device; with waits in between they do not pay.
+        self._prices = known._replace(batch_row=0.0 if self._walks else math.inf)
 
     def prices(self) -> Prices:
         """What arithmetic costs; steps on batches are made without a word to the host."""
