@@ -170,7 +170,25 @@ def test_other_families(run, tmp_path, loss):
     [
         (["--loss", "tweedie", "--power", "2.5"], "--power must be a number from 1"),
         (["--loss", "negative-binomial", "--dispersion", "0"], "--dispersion must be a finite number > 0"),
-        (["--loss", "gamma", "--drop", "region"], "y must be > 0 for Gamma"),
+        (["--loss", "gamma", "--drop", "region"], "--target must be > 0 for --loss gamma, got 0.0 in row"),
+        (
+            ["--loss", "poisson", "--target", "region"],
+            "--target must hold numbers for --loss poisson, got 'south' in row",
+        ),
+        (["--loss", "poisson", "--drop", "region", "--drop-first"], "--drop-first needs --categorical"),
+        (
+            ["--loss", "poisson", "--drop", "region", "--penalty", "-1"],
+            "--penalty must be a finite number >= 0, got -1.0",
+        ),
+        (
+            ["--loss", "poisson", "--drop", "region", "--weights", "claims"],
+            "'claims' is the target, and cannot be used",
+        ),
+        (
+            ["--loss", "poisson", "--categorical", "claims"],
+            "'claims' is the target, and cannot be used to encode as well",
+        ),
+        (["--loss", "poisson", "--drop", "region", "--offset", "claims"], "cannot be used for the offset as well"),
         (["--loss", "poisson"], "--categorical region makes columns of 0 and 1 of it"),
         (["--loss", "poisson", "--categorical", "regoin"], "did you mean 'region'?"),
         (["--loss", "poisson", "--offset", "expsure"], "did you mean 'exposure'?"),

@@ -117,6 +117,33 @@ def test_separated_counts_are_told():
         model.summary(rows, y)
 
 
+def test_separated_classes_are_told():
+    labels = np.where(X[:, 0] > 0.0, "up", "down")
+    with pytest.warns(ConvergenceWarning, match="TRSVRClassifier: the data are separated: without a penalty 'x0'"):
+        TRSVRClassifier(C=np.inf).fit(X, labels)
+    TRSVRClassifier(C=1e6).fit(X, labels)
+
+
+def test_the_row_that_is_not_finite():
+    """scikit-learn's words, and where it is."""
+    for loss in Y:
+        for place, words in (("X", "got nan at row 5, column 1"), ("y", "y must be finite, got nan at row 5")):
+            rows, y = X.copy(), Y[loss].copy()
+            if place == "X":
+                rows[5, 1] = np.nan
+            else:
+                y[5] = np.nan
+            with pytest.raises(ValueError, match="contains NaN") as caught:
+                TRSVRRegressor(loss=loss).fit(rows, y)
+            assert words in "".join(caught.value.__notes__)
+
+
+def test_an_offset_beyond_all_bounds():
+    far = np.where(np.arange(N) == 7, 1e4, 0.0)
+    with pytest.raises(ValueError, match="offset, 10000.0 at row 7, is too far from the others"):
+        TRSVRRegressor(loss="gamma").fit(X, Y["gamma"], offset=far)
+
+
 @pytest.mark.parametrize(
     ("options", "y", "message"),
     [

@@ -29,6 +29,7 @@ _PARAMETER = re.compile(
     r"^(max_epochs|max_passes|max_seconds|checkpoint_every|alpha|step|batch_size|inner_steps|hessian|seed|threads|mu0|mu1"
     r"|gamma|epsilon|preprocess|split|tol|checkpoint|kind|groups|confidence|device) must"
 )
+_ALIASES = ("--penalty", "--lambda")  # of --l2
 _OPTIONS = {"max_epochs": "epochs", "max_passes": "passes", "max_seconds": "seconds"}
 
 app = typer.Typer(
@@ -134,6 +135,9 @@ def _message(error: Exception, arguments: Sequence[str]) -> str | None:
         text = _PARAMETER.sub(
             lambda found: f"--{_OPTIONS.get(found[1]) or found[1].replace('_', '-')} must", str(error)
         )
+        for alias in _ALIASES:
+            if any(word.split("=", 1)[0] == alias for word in arguments):
+                text = text.replace("--l2 must", f"{alias} must")
     else:
         text = f"{type(error).__name__}: {error} (this should not happen; --debug shows where)"
     return " ".join(text.split())

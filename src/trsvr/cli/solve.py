@@ -25,7 +25,7 @@ from trsvr.cli.output import as_json, check_folder, show_pairs
 from trsvr.cli.remote import connected, remote_format, remote_problem
 from trsvr.cli.scaling import Scaling
 from trsvr.cli.tables import Table, read_table
-from trsvr.cli.tasks import Rows, Task, split
+from trsvr.cli.tasks import Rows, Task, check_responses, split
 from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
 from trsvr.engine.checkpoint import newest_intact
@@ -126,6 +126,8 @@ def solve(
     _ = task.objective  # refused before a long file is read
     linear_model(device)
     kind, settings = _method(method, given, more or [])
+    if drop_first and not categorical:
+        raise ValueError("--drop-first needs --categorical, the columns whose first level is left out")
     if checkpoint_every is not None and checkpoint is None:
         raise ValueError("--checkpoint-every needs --checkpoint, the file to write to")
     every = _every(checkpoint_every)
@@ -337,6 +339,7 @@ class _Data:
 @contextlib.contextmanager
 def _in_memory(task: Task, file: Path) -> Iterator[_Data]:
     table = read_table(file, task.wanted, task.format)
+    check_responses(table, task.objective[0], task.loss)
     train, held_out = split(table, task.test_size, task.seed)
     rows = Rows.of(table, train)
     scaling = Scaling.of(rows.X, task.intercept) if task.standardize else None

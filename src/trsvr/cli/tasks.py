@@ -15,6 +15,7 @@ from trsvr.cli import options as o
 from trsvr.cli.models import Model, scores
 from trsvr.cli.scaling import Scaling
 from trsvr.cli.tables import Table, Wanted, read_table
+from trsvr.problems.families import FAMILIES, LOG_LINK, outside_domain
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,27 @@ class Task:
             categorical=self.categorical,
             drop_first=self.drop_first,
         )
+
+
+def check_responses(table: Table, loss: Any, name: str) -> None:
+    """Refuse what a family cannot have, and weights that are none, by the rows of the file: parts of it have others."""
+    y = np.asarray(table.y)
+    counted = np.ones(y.shape[:1], dtype=bool)
+    if table.weights is not None and table.weights.shape == counted.shape:
+        counted = table.weights > 0.0
+        negative = np.flatnonzero(table.weights < 0.0)
+        if negative.size:
+            row = negative[0]
+            raise ValueError(f"--weights must be >= 0, got {table.weights[row]} in row {row + 1}")
+    if not isinstance(loss, FAMILIES) or y.ndim != 1:
+        return
+    if y.dtype.kind not in "buif":
+        raise ValueError(f"--target must hold numbers for --loss {name}, got {y[0]!r} in row 1")
+    found = outside_domain(loss, np.where(counted, y, 0.5))
+    if found is not None:
+        raise ValueError(f"--target must be {found[1]} for --loss {name}, got {y[found[0]]} in row {found[0] + 1}")
+    if isinstance(loss, LOG_LINK) and not y[counted].any():
+        raise ValueError(f"--target must have a positive entry for --loss {name}, got only zeros")
 
 
 def split(table: Table, test_size: str | None, seed: int) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:

@@ -75,7 +75,7 @@ def refuse_separation(errors: Vector, fit: Fit) -> None:
     if endless.size:
         raise SeparationError(
             f"the data are separated: without a penalty {_named(endless, fit)} can predict some rows ever better, and "
-            "the best coefficients are infinite. Penalise them (regularizer=L2(…)), or leave the columns out"
+            "the best coefficients are infinite. Penalise them, or leave the columns out"
         )
 
 

@@ -20,7 +20,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from trsvr import _check
 from trsvr._device import linear_model
 from trsvr.engine import Result, Status, Tolerance, minimize
-from trsvr.problems import LinearModel
+from trsvr.inference import separation
+from trsvr.problems import LinearModel, Logistic
+from trsvr.problems.families import LOG_LINK
 from trsvr.problems.regularizers import smallest_strength
 from trsvr.sklearn import foreign
 from trsvr.sklearn.callbacks import CallbackSupportMixin
@@ -39,6 +41,8 @@ PATH_DECREASE = 1.0
 _SMALLEST_VALUE = 1e-9
 # A certificate of this part of f says that a gradient is large in the units of its column alone.
 _CERTIFIED = 1e-9
+# Columns up to which a fit without a penalty is looked at for coefficients that are infinite.
+_WIDE = 1000
 
 
 class Means(NamedTuple):
@@ -113,16 +117,20 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             self.n_features_in_ = X.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit, on a frame
             return X, y
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-            ensure_all_finite=False,
-            **options,
-        )
+        try:
+            X, y = validate_data(
+                self,
+                X,
+                y,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                order="C",
+                ensure_all_finite=False,
+                **options,
+            )
+        except ValueError as error:
+            _note_row(error, y)
+            raise
         return X, np.asarray(y)
 
     def _column_names(self) -> tuple[str, ...] | None:
@@ -134,11 +142,15 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         """A linear model over X; if there is NaN or infinity in it, scikit-learn says so in its own words."""
         try:
             return linear_model(self.device)(X, *arguments, **options)
-        except ValueError:
+        except ValueError as ours:
             if is_tensor(X):
                 raise
             entries = X.data if scipy.sparse.issparse(X) else X
-            assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")
+            try:
+                assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")
+            except ValueError as theirs:
+                theirs.add_note(str(ours))
+                raise theirs from None
             raise
 
     def _checked_new(self, X: Any) -> Any:
@@ -206,6 +218,16 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             stacklevel=_callers_level(),
         )
 
+    def _warn_if_separated(self, problem: LinearModel, x: Array) -> None:
+        """Without a penalty the best coefficients may be infinite: classes are apart, or a level has no counts."""
+        may_be = isinstance(problem, LinearModel) and isinstance(problem.loss, (Logistic, *LOG_LINK))
+        if not may_be or problem.n_parameters > _WIDE:
+            return
+        problem.feature_names = self._column_names()
+        said = separation(problem, x)
+        if said is not None:
+            warnings.warn(f"{type(self).__name__}: {said}", ConvergenceWarning, stacklevel=_callers_level())
+
     # ---------------------------------------------------------------------------------------- what a fit leaves
 
     def _remember(self, results: list[Result]) -> None:
@@ -258,6 +280,14 @@ def _is_plain(X: Any, y: Any) -> bool:
         and X.flags.c_contiguous
         and X.flags.aligned
     )
+
+
+def _note_row(error: ValueError, y: Any) -> None:
+    """Which entry of y is not finite, where that is what was refused."""
+    numbers = np.asarray(y)
+    bad = np.flatnonzero(~np.isfinite(numbers)) if numbers.dtype.kind == "f" and numbers.ndim == 1 else ()
+    if len(bad):
+        error.add_note(f"y must be finite, got {numbers[bad[0]]} at row {bad[0]}")
 
 
 def _callers_level() -> int:

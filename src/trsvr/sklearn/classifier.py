@@ -120,6 +120,8 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
                 self._penalised(problem, C, total), begin, means, self._value_at_zero, callback=watcher
             )
             self._warn_unless_converged(result, float(self.tol))
+            if math.isinf(C):
+                self._warn_if_separated(problem, result.x)
             results.append(result)
             pairs.append(self._unpack(result.x, outputs, dtype))
         coefs, intercepts = zip(*pairs, strict=True)

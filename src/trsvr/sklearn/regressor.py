@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 
 from trsvr import _check
 from trsvr.engine import Result
-from trsvr.inference import Summary, separation, summary
+from trsvr.inference import Summary, summary
 from trsvr.problems import L2, Gamma, LinearModel, NegativeBinomial, Poisson, PseudoHuber, Squared, Tweedie
 from trsvr.problems.families import check_family, mean_of, outside_domain
 from trsvr.sklearn.base import Array, LinearEstimator, Means, checked_strength, pack, unpack
@@ -23,9 +21,6 @@ from trsvr.sklearn.weights import checked_weights
 #: losses whose mean is the margin, and those whose mean is its exponential
 STRAIGHT, LOG_LINK = ("squared_error", "pseudo_huber"), ("poisson", "gamma", "tweedie", "negative_binomial")
 LOSSES = (*STRAIGHT, *LOG_LINK)
-
-# Columns up to which a fit without a penalty is looked at for coefficients that are infinite.
-_WIDE = 1000
 
 
 class Prepared(NamedTuple):
@@ -101,6 +96,10 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         value, gradient = problem.value_and_gradient(start)
         total = float(X.shape[0] if weights is None else weights.sum())
         scale = float(np.abs(gradient).max(initial=0.0))
+        if not math.isfinite(value + scale):
+            far = 0 if offset is None else int(np.abs(offset - np.median(offset)).argmax())
+            told = "y" if offset is None else f"offset, {offset[far]} at row {far},"
+            raise ValueError(f"{told} is too far from the others: the loss is infinite where all coefficients are zero")
         return Prepared(problem, middle if straight else 0.0, total, start, value, scale)
 
     def _middle(self, y: Array, weights: Array | None, offset: Array | None) -> float:
@@ -120,16 +119,6 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         result = self._minimize(problem, begin, means, prepared.value, prepared.scale, callback=watcher)
         self._warn_unless_converged(result, float(self.tol) * prepared.scale)
         return result
-
-    def _warn_if_separated(self, prepared: Prepared, alpha: float, x: Array) -> None:
-        """Without a penalty the best coefficients may be infinite: where a level has no counts at all."""
-        problem = prepared.problem
-        if alpha > 0.0 or self.loss not in LOG_LINK or not isinstance(problem, LinearModel):
-            return
-        problem.feature_names = self._column_names()
-        said = separation(problem, x) if problem.n_parameters <= _WIDE else None
-        if said is not None:
-            warnings.warn(f"{type(self).__name__}: {said}", ConvergenceWarning, stacklevel=3)
 
     def _attributes(self, prepared: Prepared, x: Array, dtype: Any) -> dict[str, Any]:
         coef, intercept = unpack(x, 1, bool(self.fit_intercept), np.float64)
@@ -361,7 +350,8 @@ class TRSVRRegressor(RegressorBase):
         metadata = {name: value for name, value in given.items() if value is not None} or None
         task = FitTask(self, int(self.max_iter), X=X, y=y, metadata=metadata)
         result = self._solve(prepared, alpha, start, self._means(self.n_jobs), task.watcher(attributes))
-        self._warn_if_separated(prepared, alpha, result.x)
+        if alpha == 0.0:
+            self._warn_if_separated(prepared.problem, result.x)
         for name, value in attributes(result.x).items():
             setattr(self, name, value)
         self._remember([result])
