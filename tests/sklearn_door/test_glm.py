@@ -140,7 +140,7 @@ def test_the_row_that_is_not_finite():
 
 def test_an_offset_beyond_all_bounds():
     far = np.where(np.arange(N) == 7, 1e4, 0.0)
-    with pytest.raises(ValueError, match="offset, 10000.0 at row 7, is too far from the others"):
+    with pytest.raises(ValueError, match=r"offset, 10000\.0 at row 7, is too far from the others"):
         TRSVRRegressor(loss="gamma").fit(X, Y["gamma"], offset=far)
 
 
