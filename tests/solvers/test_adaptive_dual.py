@@ -105,7 +105,7 @@ def iteration(left, value, *, before=1.0, rules=None, **phase):
     """A dual iteration of two epochs, each of which costs a product, that has come to this gap."""
     view = SimpleNamespace(prices=lambda: SimpleNamespace(dual=1.0))
     own = SimpleNamespace(
-        dual=DualPhase(True, 2, 2, **{"first_value": 9.0, "gap": 1.0, **phase}),
+        dual=DualPhase(True, 2, **{"first_value": 9.0, "gap": 1.0, **phase}),
         ascent=SimpleNamespace(gap=lambda x, value: left, begun=True),
         here=view,
         expected_decrease=math.inf,
@@ -116,7 +116,7 @@ def iteration(left, value, *, before=1.0, rules=None, **phase):
         x=np.ones(2), value=value, gradient=np.ones(2), goal=SimpleNamespace(decrease=0.0, gradient=0.0)
     )
     outcome = SimpleNamespace(x=np.zeros(2), value=before, gradient=np.zeros(2))
-    report = SimpleNamespace(outcome=outcome, rejected=0, gradient_evaluations=40)
+    report = SimpleNamespace(outcome=outcome, rejected=0, gradient_evaluations=40, steps=20)
     problem = SimpleNamespace(n_samples=10)
     return SimpleNamespace(state=state, own=own, rules=rules or Rules(), report=report, problem=problem)
 

@@ -23,7 +23,7 @@ from trsvr.problems.plain import NotFinite
 from trsvr.problems.protocol import DataLostError
 from trsvr.solvers.base import EpochReport
 
-# A bound beyond this part of f wants an explanation.
+# A bound beyond this part of f wants an explanation, unless the user has said how small a gradient is enough.
 _FEW_DIGITS = 1e-6
 
 
@@ -71,7 +71,7 @@ class Loop:
         interrupted = status is Status.INTERRUPTED
         lost = interrupted or status in (Status.NOT_FINITE, Status.DIVERGED, Status.DATA_LOST)
         bound = math.nan if lost else self.work.gap_bound(self.best)
-        if status.success and bound > _FEW_DIGITS * abs(self.best.value):
+        if status.success and self.plan.test.is_relative and bound > _FEW_DIGITS * abs(self.best.value):
             detail = "; ".join(part for part in (detail, self.plan.problem.why_few_digits()) if part)
         result = self.work.result(self.best, status, detail, bound)
         if self.keeper is not None:

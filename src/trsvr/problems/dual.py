@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: Consecutive rows that are processed together: single ones anywhere in memory take twice as long.
 BUCKET = 64
+# Of few rows fewer, so that there are as many buckets to shuffle.
+_BUCKETS = 64
 # ρ over λ, and ρ at most. Where it is small, the intercept makes steps short; where it is large, c follows slowly.
 _PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
 # Entries of X from which on there are two, four and eight pieces: more of them cost epochs.
@@ -246,7 +248,7 @@ class DualAscent:
     problem : LinearModel
         One for which `why_no_dual` has nothing to say.
     bucket_size : int
-        Consecutive rows that are processed together.
+        Consecutive rows that are processed together, at most.
     """
 
     def __init__(self, problem: Any, bucket_size: int = BUCKET) -> None:
@@ -255,8 +257,8 @@ class DualAscent:
         self.n, rows = problem.n_samples, problem.kernels.labels.size
         #: λ/ρ
         self.ease = max(1.0 / _PROX_RATIO, self.strength / _LARGEST_PROX)
-        self.bucket_size = bucket_size
-        self.buckets = math.ceil(rows / bucket_size)
+        self.bucket_size = max(1, min(bucket_size, rows // _BUCKETS))
+        self.buckets = math.ceil(rows / self.bucket_size)
         self.pieces, self.rounds = _shares(problem.n_entries, problem.n_parameters, self.buckets)
         #: ‖x_i‖² plus what the intercept adds
         self.norms = problem.squared_rows + (self.ease - 1.0 if problem.intercept else 0.0)

@@ -33,8 +33,8 @@ _SMALL = 2.0**-12
 # Newton's iterations on one dual variable: usually one or two, and bisection where they go astray.
 _MOST_ITERATIONS = 60
 _TINY = float(np.finfo(float).tiny)
-# The last one is a step of third order (Chebyshev's). A longer one would leave (0, 1); and a variable that is wrong by
-# some per cent of its change is as good as one that is right, since the next epoch changes it again.
+# The last one is a step of third order (Chebyshev's); a longer one might leave (0, 1). Then the change is wrong by a few
+# per cent at most, and as good as one that is right, since the next epoch changes it again.
 _SMALL_STEP = 0.5
 
 
@@ -90,7 +90,8 @@ class Logistic(NamedTuple):
             if abs(step) <= _SMALL_STEP:
                 bend = slack * (0.5 - share)
                 step *= 1.0 - step * q * bend * softness
-                share += step * (slack + step * bend)
+                # Of the two sides of the equation the one that is less wrong where t is.
+                share += step * (slack + step * bend) if q * slack <= 1.0 else (excess - step) / q
                 break
             low, high = (low, t) if excess > 0.0 else (t, high)
             t -= step

@@ -32,7 +32,7 @@ class SDCA(Solver):
     Parameters
     ----------
     bucket_size : int
-        Consecutive rows that are processed together; the buckets' order is random, and new in each epoch.
+        Consecutive rows that are processed together, at most; the buckets' order is random, and new in each epoch.
 
     Notes
     -----

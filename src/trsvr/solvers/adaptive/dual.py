@@ -33,20 +33,25 @@ def ascend(it: Iteration, draws: Draws) -> None:
     while len(gains) < phase.epochs and not state.time_is_up() and not _seems_enough(it, gains):
         report.steps += ascent.epoch(state.x, draws, len(gains), state.time_is_up)
         gains.append(ascent.gain)
-    phase.gain = gains[-1]
+    phase.gain, phase.recent_rate = gains[-1], _recent_rate(it, gains)
     report.gradient_evaluations += report.steps
     report.inner_steps, report.batch_size = report.steps, 1
 
 
 def _seems_enough(it: Iteration, gains: list[float]) -> bool:
     """Whether a look at the point is due: what epochs gain falls like the gap, and says where that has come to."""
-    rules, phase, value = it.rules, it.own.dual, it.state.value
+    rules, phase = it.rules, it.own.dual
     if not gains or not phase.gain > 0.0:
         return False
-    left = gains[-1] / phase.gain
-    two_epochs = math.exp(-2.0 * rules.quick_dual * it.own.here.prices().dual)
-    slow = len(gains) > 2 and gains[-1] > two_epochs * gains[-3]
-    return left <= phase.enough or (slow and left * phase.gap <= rules.newton_from * abs(value))
+    left, slow = gains[-1] / phase.gain, _recent_rate(it, gains) < rules.quick_dual
+    return left <= phase.enough or (slow and left * phase.gap <= rules.newton_from * abs(it.state.value))
+
+
+def _recent_rate(it: Iteration, gains: list[float]) -> float:
+    """How quickly the gap falls by the last two epochs; infinite where there were not as many before."""
+    if len(gains) < 3 or not gains[-1] > 0.0:
+        return math.inf
+    return math.log(gains[-3] / gains[-1]) / (2.0 * it.own.here.prices().dual)
 
 
 def judge_ascent(it: Iteration) -> Progress:
@@ -59,7 +64,8 @@ def judge_ascent(it: Iteration) -> Progress:
     fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
     epochs = max(it.report.steps / it.problem.n_samples, 1.0)
     rate = fallen / (epochs * own.here.prices().dual + 1.0)
-    phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
+    # One slow iteration after a quick one may be chance; not if it was slow to the end.
+    phase.rate = min(max(rate, 0.5 * phase.rate), phase.recent_rate)
     lowest = state.value - gap
     near = phase.first_value - lowest < rules.near_start * lowest
     early = not near and gap > rules.newton_from * abs(state.value)
