@@ -33,7 +33,7 @@ _SMALL = 2.0**-12
 # Newton's iterations on one dual variable: usually one or two, and bisection where they go astray.
 _MOST_ITERATIONS = 60
 _TINY = float(np.finfo(float).tiny)
-# The last one is a step of third order (Chebyshev's); a longer one might leave (0, 1). Then the change is wrong by a few
+# The last one is a step of third order (Chebyshev's); a longer one might leave (0, 1). So the change is wrong by a few
 # per cent at most, and as good as one that is right, since the next epoch changes it again.
 _SMALL_STEP = 0.5
 

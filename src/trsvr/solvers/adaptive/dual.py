@@ -29,8 +29,9 @@ def ascend(it: Iteration, draws: Draws) -> None:
         own.here.start_ascent(ascent, state.x, state.gradient)
         phase.gap = ascent.gap(state.x, state.value)
         phase.first_value = max(phase.first_value, state.value)
+        phase.epochs, phase.gain = it.rules.dual_epochs, 0.0
     gains: list[float] = []
-    while len(gains) < phase.epochs and not state.time_is_up() and not _seems_enough(it, gains):
+    while not gains or not (len(gains) >= phase.epochs or state.time_is_up() or _seems_enough(it, gains)):
         report.steps += ascent.epoch(state.x, draws, len(gains), state.time_is_up)
         gains.append(ascent.gain)
     phase.gain, phase.recent_rate = gains[-1], _recent_rate(it, gains)
@@ -41,7 +42,7 @@ def ascend(it: Iteration, draws: Draws) -> None:
 def _seems_enough(it: Iteration, gains: list[float]) -> bool:
     """Whether a look at the point is due: what epochs gain falls like the gap, and says where that has come to."""
     rules, phase = it.rules, it.own.dual
-    if not gains or not phase.gain > 0.0:
+    if not phase.gain > 0.0:
         return False
     left, slow = gains[-1] / phase.gain, _recent_rate(it, gains) < rules.quick_dual
     return left <= phase.enough or (slow and left * phase.gap <= rules.newton_from * abs(it.state.value))
@@ -49,7 +50,7 @@ def _seems_enough(it: Iteration, gains: list[float]) -> bool:
 
 def _recent_rate(it: Iteration, gains: list[float]) -> float:
     """How quickly the gap falls by the last two epochs; infinite where there were not as many before."""
-    if len(gains) < 3 or not gains[-1] > 0.0:
+    if len(gains) < 3 or not min(gains[-3], gains[-1]) > 0.0:
         return math.inf
     return math.log(gains[-3] / gains[-1]) / (2.0 * it.own.here.prices().dual)
 
@@ -86,7 +87,7 @@ def _enough(it: Iteration, gap: float) -> float:
     state, goal = it.state, it.state.goal
     enough = (goal.decrease or it.rules.little * abs(state.value)) / gap
     if goal.gradient > 0.0:  # it falls like the root of the gap
-        by_gradient = (goal.gradient / float(np.abs(state.gradient).max())) ** 2
+        by_gradient = (goal.gradient / max(float(np.abs(state.gradient).max()), goal.gradient)) ** 2
         enough = min(enough, by_gradient) if goal.decrease else by_gradient
     return it.rules.surely_enough * enough
 
