@@ -281,7 +281,7 @@ def by_dask(case: Case) -> Ending:
 def _client() -> Any:
     import distributed
 
-    quiet = {"dashboard_address": None, "processes": False, "silence_logs": 50}
+    quiet = {"dashboard_address": ":0", "processes": False, "silence_logs": 50}
     client = distributed.Client(n_workers=1, threads_per_worker=1, set_as_default=False, **quiet)
     atexit.register(client.close)
     return client
@@ -390,26 +390,26 @@ def _several(family: str, numbers: range) -> list[tuple[list[str], str]]:
     return found
 
 
-def _compile_all() -> None:
+def _compile(kind: tuple[Any, bool, bool]) -> None:
     """Once, before many processes would."""
-    r = np.random.default_rng(0)
-    for kind, sparse, single in COMPILED:
-        loss = PseudoHuber(0.7) if kind is PseudoHuber else kind()
-        X = r.normal(size=(40, 3)).astype(np.float32 if single else np.float64)
-        y = labels_for(X.astype(float), loss, 3, False, r)
-        case = Case(scipy.sparse.csr_array(X) if sparse else X, y, loss, 1e-3, True, None, None, "", "")
-        by_compiled_code(case)
-        if not _is_missing("dask"):
-            by_dask(case)
+    r, (loss, sparse, single) = np.random.default_rng(0), kind
+    loss = PseudoHuber(0.7) if loss is PseudoHuber else loss()
+    X = r.normal(size=(40, 3)).astype(np.float32 if single else np.float64)
+    y = labels_for(X.astype(float), loss, 3, False, r)
+    case = Case(scipy.sparse.csr_array(X) if sparse else X, y, loss, 1e-3, True, None, None, "", "")
+    by_compiled_code(case)
+    if not _is_missing("dask"):
+        by_dask(case)
 
 
 def _results(family: str, pieces: list[range], jobs: int) -> Iterator[list[tuple[list[str], str]]]:
-    one = functools.partial(_several, family)
-    if jobs == 1:
-        yield from map(one, pieces)
-        return
+    one, begun = functools.partial(_several, family), time.monotonic()
+    kinds = sorted(COMPILED, key=str) if family != "scaled" else []
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(one, pieces)
+        run: Any = pool.map if jobs > 1 else map
+        list(run(_compile, kinds))
+        print(f"compiled in {time.monotonic() - begun:.0f} s", flush=True)
+        yield from run(one, pieces)
 
 
 def main() -> int:
@@ -424,9 +424,6 @@ def main() -> int:
     begun, end, size = time.monotonic(), chosen.begin + chosen.cases, 25
     for door in filter(_is_missing, DOORS):
         print(f"NOT TESTED: {NEEDS[door]} is missing; the door {door!r} is replaced by 'minimize'", flush=True)
-    if chosen.family != "scaled":
-        _compile_all()
-        print(f"compiled in {time.monotonic() - begun:.0f} s", flush=True)
     pieces = [range(k, min(k + size, end)) for k in range(chosen.begin, end, size)]
     counts: Counter[str] = Counter()
     done, told = 0, time.monotonic()

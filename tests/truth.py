@@ -135,6 +135,8 @@ class Truth:
             H = np.zeros((*U.shape, *U.shape), Long)
             for k, m in itertools.product(range(self.K), repeat=2):
                 H[:, k, :, m] = (self.A.T * weighted[:, k, m]) @ self.A
+            if self.intercept and self.K > 1:  # softmax does not see what all intercepts have in common
+                H[-1, :, -1, :] += np.trace(H[-1, :, -1, :])
             H = H.reshape(U.size, U.size) + np.diag(self.penalty.ravel())
             step = -_solve(H, gradient.ravel()).reshape(U.shape)
             falls, part = -(gradient * step).sum(), Long(1)

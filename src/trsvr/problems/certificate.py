@@ -144,6 +144,14 @@ def linear_facts(
     )
 
 
+def between_outputs(products: Matrix) -> Matrix:
+    """A sum of diag(π) − ππᵀ from that of ππᵀ: π adds up to one, so that nothing need be subtracted."""
+    found = -products
+    np.fill_diagonal(found, 0.0)
+    np.fill_diagonal(found, -found.sum(axis=1))
+    return found
+
+
 def lowest_value(loss: Any, regularizer: Any, weights: int) -> float:
     """The losses and penalties of the package are not negative; of others nothing is known."""
     return 0.0 if type(loss) in BENDS and least_curvature(regularizer, weights) is not None else -math.inf

@@ -24,7 +24,7 @@ from trsvr._draws import Draws
 from trsvr._gemm import gemm
 from trsvr._intrinsics import exp_minus
 from trsvr._vectors import dot
-from trsvr.problems.certificate import GapFacts, linear_facts, softmax_stays_steady
+from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
@@ -461,8 +461,8 @@ class DenseOutputView(CurvatureView):
                 chances = self._slopes[rows].astype(np.float64)
                 chances[np.arange(len(chances)), places[rows]] += 1.0
                 weighted = chances * weights[rows, None] if weights.size else chances
-                total += np.diag(weighted.sum(axis=0)) - weighted.T @ chances
-        return total / self.problem.n_samples
+                total += weighted.T @ chances
+        return between_outputs(total) / self.problem.n_samples
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Its K diagonal blocks, each from about so many rows; and how many rows that took together."""

@@ -14,7 +14,7 @@ from trsvr._arrays import Matrix, Vector
 from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
-from trsvr.problems.certificate import GapFacts, linear_facts, softmax_stays_steady
+from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.losses import Logistic
 from trsvr.problems.margins import MarginKernels
@@ -131,7 +131,7 @@ class OutputView(CurvatureView):
         weighted = chances * weights[:, None] if weights.size else chances
         with one_blas_thread():
             squares = weighted.T @ chances
-        return (np.diag(weighted.sum(axis=0)) - squares) / self.problem.n_samples
+        return between_outputs(squares) / self.problem.n_samples
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""

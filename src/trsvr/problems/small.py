@@ -16,7 +16,7 @@ import scipy.sparse
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
-from trsvr.problems.certificate import GapFacts, lowest_value, softmax_stays_steady, stays_steady
+from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, softmax_stays_steady, stays_steady
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
 from trsvr.problems.families import FAMILIES
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, bend_of, curvature_bound
@@ -487,7 +487,7 @@ class SmallOutputView(_View):
     def between_intercepts(self) -> Matrix:
         """Mean of diag(π) − ππᵀ."""
         weighted = self.model.weighted(self._probabilities)
-        return (np.diag(weighted.sum(axis=1)) - np.einsum("ki,li->kl", weighted, self._probabilities)) / self.n_rows
+        return between_outputs(np.einsum("ki,li->kl", weighted, self._probabilities)) / self.n_rows
 
     def sizes(self) -> tuple[float, float]:
         """Root mean squares of the rows' slopes and curvatures: the matrix has at most its trace."""
@@ -543,7 +543,10 @@ class WholeOutputView(SmallOutputView):
 
     @np.errstate(all="ignore")
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
-        """Mean Hessian of the losses, (diag(π) − ππᵀ) ⊗ x xᵀ of every row."""
+        """Mean Hessian of the losses, (diag(π) − ππᵀ) ⊗ x xᵀ of every row.
+
+        Nothing is subtracted, and digits stay where a class is all but sure: 1 − π_k is the sum of the others.
+        """
         model, chances = self.model, self._chances
         design, outputs, d = model.design, model.outputs, model.design.shape[1]
         spread = (design[:, :, None] * chances.T[:, None, :]).reshape(self.n_rows, -1)
@@ -553,9 +556,10 @@ class WholeOutputView(SmallOutputView):
         for begin in range(0, self.n_rows, most):
             matrix -= weighted[begin : begin + most].T @ spread[begin : begin + most].copy()  # else it is BLAS's syrk
         matrix /= self.n_rows
-        own = model.gram(model.weighted(chances))
-        for k in range(outputs):
-            matrix[k::outputs, k::outputs] += own[k]
+        pairs = matrix.reshape(d, outputs, d, outputs)
+        each = np.arange(outputs)
+        pairs[:, each, :, each] = 0.0
+        pairs[:, each, :, each] = -pairs.sum(axis=3).transpose(1, 0, 2)
         if d * outputs > model.penalised:
             # What all intercepts have in common the losses do not see: it stays where it is, and rounding out of it.
             matrix[-outputs:, -outputs:] += np.trace(matrix[-outputs:, -outputs:]) / outputs
