@@ -285,8 +285,10 @@ def _is_plain(X: Any, y: Any) -> bool:
 def _note_row(error: ValueError, y: Any) -> None:
     """Which entry of y is not finite, where that is what was refused."""
     numbers = np.asarray(y)
-    bad = np.flatnonzero(~np.isfinite(numbers)) if numbers.dtype.kind == "f" and numbers.ndim == 1 else ()
-    if len(bad):
+    if numbers.dtype.kind != "f" or numbers.ndim != 1:
+        return
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if bad.size:
         error.add_note(f"y must be finite, got {numbers[bad[0]]} at row {bad[0]}")
 
 
