@@ -147,11 +147,11 @@ def reference(task: Task) -> dict[str, Any]:
 
     def work(tell: Tell) -> None:
         sum_over_X = problem.floor(task.data)
-        model = trsvr.problems.logistic(task.X, task.y, l2=task.l2)
+        model = trsvr.problems.logistic(task.X, task.y, l2=task.l2, intercept=task.data.intercept)
         default = trsvr.minimize(model)
         polished = trsvr.minimize(model, trsvr.TrustRegion(), x0=default.x, tol=1e-15, max_epochs=60)
         values = {"default": task.value(default.x), "polished": task.value(polished.x)}
-        origin = np.zeros(task.X.shape[1])
+        origin = np.zeros(model.n_parameters)
         passes = []
         for _ in range(20):
             begun = time.perf_counter()

@@ -24,7 +24,8 @@ Vector = NDArray[np.float64]
 #: The sets, small ones first, so that a run that is stopped early has the most to tell.
 SETS = ("mushrooms", "phishing", "cod-rna", "ijcnn1", "madelon", "synthetic", "rcv1", "covtype.scale", "covtype")
 #: Small ones that come with scikit-learn, and generated ones, only if asked for.
-OTHER_SETS = ("breast-cancer", "digits-even", *RECIPES)
+WITH_INTERCEPT = "+intercept"
+OTHER_SETS = ("breast-cancer", "digits-even", *RECIPES, "rcv1" + WITH_INTERCEPT)
 QUICK_SETS = ("mushrooms", "phishing", "cod-rna", "ijcnn1", "synthetic")
 
 
@@ -37,10 +38,16 @@ class Data:
     y: Vector
     sha256: str
     preprocess: str
+    intercept: bool = False
 
     @classmethod
     def load(cls, name: str) -> Data:
-        """A data set of `trsvr.datasets`, prepared as it is by default, or one of the generated ones."""
+        """A data set of `trsvr.datasets`, prepared as it is by default, or one of the generated ones.
+
+        A name that ends with "+intercept" asks for a model with one, which is not penalised.
+        """
+        if name.endswith(WITH_INTERCEPT):
+            return replace(cls.load(name.removesuffix(WITH_INTERCEPT)), name=name, intercept=True)
         if name in RECIPES:
             X, y = generate(RECIPES[name])
             return cls(name, X, y, content_sha256(X, y), "generated")
@@ -105,9 +112,15 @@ class Task:
         squares = self.X.multiply(self.X).sum(axis=1) if self.data.is_sparse else np.einsum("ij,ij->i", self.X, self.X)
         return float(0.25 * np.max(squares) + self.l2)
 
-    def value(self, w: Vector) -> float:
-        """f(w)."""
-        margins = self.y * (self.X @ w)
+    def weights(self, coef: Any, intercept: Any) -> Vector:
+        """What a solver has found, as one vector."""
+        found = np.asarray(coef, dtype=np.float64).ravel()
+        return np.append(found, np.asarray(intercept, dtype=np.float64)) if self.data.intercept else found
+
+    def value(self, weights: Vector) -> float:
+        """The objective at the weights, the last of which is the intercept where there is one."""
+        w = weights[: self.X.shape[1]]
+        margins = self.y * (self.X @ w + weights[w.size :].sum())
         return float(np.logaddexp(0.0, -margins).mean() + 0.5 * self.l2 * (w @ w))
 
 

@@ -103,22 +103,26 @@ class Peer:
 # ---------------------------------------------------------------------------------------------------------------- ours
 
 
+def _problem(task: Task) -> trsvr.problems.LinearModel:
+    return trsvr.problems.logistic(task.X, task.y, l2=task.l2, intercept=task.data.intercept)
+
+
 def _trsvr(task: Task, threads: int) -> Solve:
-    return lambda tol: trsvr.minimize(trsvr.problems.logistic(task.X, task.y, l2=task.l2), tol=tol).x
+    return lambda tol: trsvr.minimize(_problem(task), tol=tol).x
 
 
 def _trsvr_alone(task: Task, threads: int) -> Solve:
-    return lambda _: trsvr.minimize(trsvr.problems.logistic(task.X, task.y, l2=task.l2)).x
+    return lambda _: trsvr.minimize(_problem(task)).x
 
 
 # --------------------------------------------------------------------------------------------------------------- SciPy
 
 
 def _scipy_lbfgs(task: Task, threads: int) -> Solve:
-    start = np.zeros(task.X.shape[1])
+    start = np.zeros(_problem(task).n_parameters)
 
     def solve(tol: float) -> Vector:
-        problem = trsvr.problems.logistic(task.X, task.y, l2=task.l2)
+        problem = _problem(task)
         options = {"gtol": tol, "ftol": 0.0, "maxiter": 20_000, "maxfun": 40_000}
         found = scipy.optimize.minimize(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
         return np.asarray(found.x)
@@ -127,10 +131,10 @@ def _scipy_lbfgs(task: Task, threads: int) -> Solve:
 
 
 def _scipy_trust_ncg(task: Task, threads: int) -> Solve:
-    start = np.zeros(task.X.shape[1])
+    start = np.zeros(_problem(task).n_parameters)
 
     def solve(tol: float) -> Vector:
-        problem = trsvr.problems.logistic(task.X, task.y, l2=task.l2)
+        problem = _problem(task)
         found = scipy.optimize.minimize(
             problem.value_and_gradient, start, jac=True, method="trust-ncg",
             hessp=lambda x, v: problem.hessian_product(x, None, v), options={"gtol": tol, "maxiter": 2000},
@@ -148,9 +152,11 @@ def _scikit_learn(task: Task, threads: int, solver: str, module: str = "sklearn.
 
     def solve(tol: float) -> Vector:
         model = LogisticRegression(
-            C=1 / (task.l2 * task.n), solver=solver, fit_intercept=False, tol=tol, max_iter=20_000, random_state=0
-        )
-        return np.asarray(model.fit(task.X, task.y).coef_[0])
+            C=1 / (task.l2 * task.n), solver=solver, fit_intercept=task.data.intercept, tol=tol, max_iter=20_000,
+            random_state=0,
+        )  # fmt: skip
+        model.fit(task.X, task.y)
+        return task.weights(model.coef_, model.intercept_)
 
     return solve
 
@@ -191,10 +197,11 @@ def _glum(task: Task, threads: int, solver: str) -> Solve:
 
     def solve(tol: float) -> Vector:
         model = GeneralizedLinearRegressor(
-            family="binomial", alpha=task.l2, l1_ratio=0, fit_intercept=False, solver=solver, gradient_tol=tol,
-            max_iter=20_000,
+            family="binomial", alpha=task.l2, l1_ratio=0, fit_intercept=task.data.intercept, solver=solver,
+            gradient_tol=tol, max_iter=20_000,
         )  # fmt: skip
-        return np.asarray(model.fit(rows, labels).coef_)
+        model.fit(rows, labels)
+        return task.weights(model.coef_, model.intercept_)
 
     return solve
 
@@ -209,10 +216,11 @@ def _cyanure(task: Task, threads: int, solver: str) -> Solve:
 
     def solve(tol: float) -> Vector:
         model = Classifier(
-            loss="logistic", penalty="l2", lambda_1=task.l2, fit_intercept=False, tol=tol, max_iter=20_000,
-            solver=solver, verbose=False, duality_gap_interval=5, n_threads=threads,
+            loss="logistic", penalty="l2", lambda_1=task.l2, fit_intercept=task.data.intercept, tol=tol,
+            max_iter=20_000, solver=solver, verbose=False, duality_gap_interval=5, n_threads=threads,
         )  # fmt: skip
-        return np.asarray(model.fit(rows, task.y).coef_, dtype=np.float64).ravel()
+        model.fit(rows, task.y)
+        return task.weights(model.coef_, model.intercept_)
 
     return solve
 
@@ -285,6 +293,10 @@ def _skglm(task: Task, threads: int) -> Solve:
 # ----------------------------------------------------------------------------------------------------------------- all
 
 
+def _penalises_it(task: Task) -> str:
+    return "it has no intercept that is not penalised" if task.data.intercept else ""
+
+
 def _with(prepare: Callable[..., Solve], **fixed: Any) -> Callable[..., Solve]:
     return lambda task, **variant: prepare(task, **fixed, **variant)
 
@@ -307,12 +319,18 @@ def everybody() -> list[Peer]:
                 "scikit-learn",
                 _with(_scikit_learn, solver=solver),
                 variants=both if solver in ("lbfgs", "newton-cg", "newton-cholesky") else ({"threads": 1},),
-                refuses=_too_wide if solver == "newton-cholesky" else lambda task: "",
+                refuses={"newton-cholesky": _too_wide, "liblinear": _penalises_it}.get(solver, lambda task: ""),
             )
             for solver in ("newton-cholesky", "lbfgs", "newton-cg", "liblinear", "sag", "saga")
         ),
         *(
-            Peer(f"LIBLINEAR {form}", "liblinear.liblinearutil", "liblinear-official", _with(_liblinear, kind=kind))
+            Peer(
+                f"LIBLINEAR {form}",
+                "liblinear.liblinearutil",
+                "liblinear-official",
+                _with(_liblinear, kind=kind),
+                refuses=_penalises_it,
+            )
             for form, kind in (("primal", 0), ("dual", 7))
         ),
         Peer(
@@ -321,6 +339,7 @@ def everybody() -> list[Peer]:
             "liblinear-multicore",
             _liblinear_multicore,
             variants=both,
+            refuses=_penalises_it,
             apart=True,
         ),
         *(
@@ -339,7 +358,14 @@ def everybody() -> list[Peer]:
             for solver in ("auto", "catalyst-svrg")
         ),
         *(
-            Peer(f"snapml {form}", "snapml", "snapml", _with(_snapml, dual=form == "dual"), variants=both)
+            Peer(
+                f"snapml {form}",
+                "snapml",
+                "snapml",
+                _with(_snapml, dual=form == "dual"),
+                variants=both,
+                refuses=_penalises_it,
+            )
             for form in ("dual", "primal")
         ),
         Peer(
@@ -348,6 +374,7 @@ def everybody() -> list[Peer]:
             "sklearn-contrib-lightning",
             _lightning_svrg,
             ladder=EPOCHS,
+            refuses=_penalises_it,
             variants=tuple({"threads": 1, "step": step} for step in (1.0, 4.0)),
         ),
         Peer(
@@ -356,7 +383,8 @@ def everybody() -> list[Peer]:
             "sklearn-contrib-lightning",
             _lightning_saga,
             ladder=EPOCHS,
+            refuses=_penalises_it,
             variants=tuple({"threads": 1, "eta": eta} for eta in ("auto", "line-search")),
         ),
-        Peer("skglm ProxNewton", "skglm.solvers", "skglm", _skglm, variants=both, compiles=True),
+        Peer("skglm ProxNewton", "skglm.solvers", "skglm", _skglm, variants=both, refuses=_penalises_it, compiles=True),
     ]
