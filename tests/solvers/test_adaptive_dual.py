@@ -15,7 +15,7 @@ import trsvr
 from trsvr import datasets
 from trsvr.problems import L2, LinearModel, Logistic, PseudoHuber, Squared, SquaredHinge
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
-from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
+from trsvr.solvers.adaptive.dual import _seems_enough, judge_ascent, may_take_over
 from trsvr.solvers.adaptive.state import DualPhase
 
 NEWTON = AdaptiveTRSVR(rules=replace(Rules(), dual_epochs=0))
@@ -119,6 +119,32 @@ def iteration(left, value, *, before=1.0, rules=None, **phase):
     report = SimpleNamespace(outcome=outcome, rejected=0, gradient_evaluations=40, steps=20)
     problem = SimpleNamespace(n_samples=10)
     return SimpleNamespace(state=state, own=own, rules=rules or Rules(), report=report, problem=problem)
+
+
+def test_looks_are_rare_and_end_where_the_gains_of_epochs_have_fallen_by_as_much_as_the_gap_must():
+    it = iteration(left=1.0, value=0.5, gap=1e-2, gain=1e-3, enough=1e-6)
+    assert not _seems_enough(it, [1e-4, 1e-5, 1e-8])
+    assert _seems_enough(it, [1e-4, 1e-6, 0.9e-9])
+    # Slow: only where Newton steps would be tried, at a thousandth of f.
+    assert not _seems_enough(it, [9e-4, 8e-4, 7e-4])
+    assert _seems_enough(it, [3e-5, 2.9e-5, 2.8e-5])
+    # Nothing to compare with in the first iteration.
+    assert not _seems_enough(iteration(left=1.0, value=0.5), [1e-9])
+
+
+def test_an_iteration_that_was_slow_at_its_end_counts_as_slow():
+    it = iteration(left=1e-4, value=0.5, rate=2.0, recent_rate=0.1)
+    judge_ascent(it)
+    assert it.own.dual.rate == 0.1
+    assert not it.own.dual.active
+
+
+def test_a_signal_need_not_wait_where_no_matrix_is_made(text):
+    """Python sees every pass then; else a thread of its own makes the calls."""
+    problem = model(text)
+    assert problem.lasts_long
+    assert not AdaptiveTRSVR().lasts_long(problem)
+    assert AdaptiveTRSVR(norm="dense").lasts_long(problem)
 
 
 def test_a_quick_ascent_goes_on_and_its_gap_is_what_is_expected():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sklearn.svm import LinearSVC
 import trsvr
 from trsvr import datasets
 from trsvr._draws import Draws
-from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, Softmax, Squared, SquaredHinge
+from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, dual
 from trsvr.problems.dual import DualAscent
 
 LOSSES = (Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7))
@@ -220,6 +221,34 @@ def test_pieces_that_share_every_column_do_not_diverge(rows, pieces):
     for epoch in range(600):
         ascent.epoch(x, Draws(0, epoch), 0, never)
     assert problem.value_and_gradient(x)[0] - smallest <= 1e-8
+
+
+def test_a_piece_waits_for_the_round_before(monkeypatch):
+    """A thread that has waited for long for another's piece says which one it holds, and goes on with that later."""
+    monkeypatch.setattr(dual, "_LOOKS", 10)
+    made = []
+    epoch = SimpleNamespace(copies=np.empty((2, 2, 0)), ascend=lambda kernels, piece: made.append(piece))
+    ticket, done = np.full(1, 2), np.full(1, 1)  # a round of two pieces: both are taken, and one is done
+    assert dual._ascend(None, epoch, ticket, done, -1, 6) == 2
+    assert made == []
+    done[0] = 2
+    assert dual._ascend(None, epoch, ticket, done, 2, 6) == -1
+    assert made == [2, 3, 4, 5]
+    assert done[0] == 6
+
+
+def test_what_an_epoch_gains_is_less_than_the_dual_grows(rows):
+    problem = problem_of(rows, Logistic(), l2=1e-2)
+    ascent, x, gaps, gains = DualAscent(problem), np.zeros(6), [], []
+    ascent.begin(x)
+    for epoch in range(20):
+        value = problem.value_and_gradient(x)[0]
+        gaps.append(ascent.gap(x, value) - value)  # minus the dual
+        ascent.epoch(x, Draws(0, epoch), 0, never)
+        gains.append(ascent.gain)
+    grown = -np.diff(gaps)
+    assert (np.array(gains[:-1]) <= grown + 1e-14).all()
+    assert (np.array(gains[:-1]) >= 1e-3 * grown - 1e-14).all(), "and it falls like it"
 
 
 # --------------------------------------------------------------------------------------------------- counting, refusals
