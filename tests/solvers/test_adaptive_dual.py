@@ -98,6 +98,53 @@ def test_they_take_turns(text):
     assert (kinds[:-1] & ~kinds[1:]).any(), "from Newton steps back to the dual"
 
 
+def drawn(seed):
+    """A sparse problem of any kind, and f by NumPy."""
+    random = np.random.default_rng(seed)
+    n, d = int(random.integers(60, 2500)), int(random.integers(2001, 5000))
+    X = scipy.sparse.random(n, d, density=random.choice([0.002, 0.01, 0.03]), random_state=random, format="csr")
+    if random.random() < 0.5:
+        X.data = random.standard_normal(X.nnz) * 10.0 ** random.uniform(-2.0, 2.0)
+    if random.random() < 0.3:
+        X = scipy.sparse.csr_matrix(X[random.integers(n, size=n)])  # rows that stand there several times
+    margins = X @ random.standard_normal(d) + random.standard_normal()
+    loss = [Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.5)][seed % 4]
+    classes = seed % 4 < 2
+    y = np.where(random.logistic(size=n) < margins, 1.0, -1.0) if classes else margins + random.standard_normal(n)
+    if random.random() < 0.3:
+        order = np.argsort(y, kind="stable")
+        X, y = X[order], y[order]
+    y[:2] = -1.0, 1.0
+    weights = random.integers(0, 4, n).astype(float) if random.random() < 0.3 else None
+    offset = random.standard_normal(n) if random.random() < 0.3 else None
+    if weights is not None:
+        weights[:2] = 1.0
+    l2 = 10.0 ** random.uniform(-8.0, -1.0)
+    problem = LinearModel(X, y, loss, L2(l2), bool(seed // 4 % 2), weights, offset=offset)
+
+    def value(x):
+        z = X @ x[:d] + x[d:].sum() + (0.0 if offset is None else offset)
+        return float(np.average(loss.value(z, y), weights=weights) + 0.5 * l2 * (x[:d] @ x[:d]))
+
+    return problem, value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 48, 8))
+def test_any_sparse_problem_ends_truthfully(first):
+    """f by NumPy at the end is that of Newton steps alone, and no further above the least value than is said."""
+    for seed in range(first, first + 8):
+        problem, value = drawn(seed)
+        result, other = trsvr.minimize(problem), trsvr.minimize(problem, NEWTON)
+        ours, theirs = value(result.x), value(other.x)
+        least = min(ours, theirs)
+        assert result.success, seed
+        assert result.value == pytest.approx(ours, rel=1e-12), seed
+        assert ours - least <= 1e-11 * least + 1e-15, seed
+        assert ours - least <= result.gap_bound + 1e-14 * abs(ours), seed
+        assert_array_equal(trsvr.minimize(problem, threads=3).x, result.x)
+
+
 # --------------------------------------------------------------------------------------------------- rules without data
 
 
