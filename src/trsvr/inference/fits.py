@@ -44,9 +44,7 @@ class Fit:
     def of(cls, problem: Problem, x: Vector, weights: str) -> Fit:
         """Refuse what is no such model, or no point of it."""
         if problem.n_outputs > 1:
-            raise ValueError(
-                f"problem must have one output, got {problem.n_outputs}: a model for each class has errors"
-            )
+            raise ValueError(f"problem must have one output, got {problem.n_outputs}: fit a model for each class")
         if x.size != problem.n_parameters:
             raise ValueError(f"result must have {problem.n_parameters} numbers, got {x.size}")
         precision = _check.one_of("weights", weights, ("frequency", "precision")) == "precision"
