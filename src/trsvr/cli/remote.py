@@ -23,6 +23,7 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
     """A client of the scheduler at this address, or of workers that are started on this machine."""
     try:
         import distributed
+        from dask.utils import parse_bytes
 
         import trsvr.dask
     except ImportError as error:
@@ -45,6 +46,11 @@ def connected(scheduler: str | None, workers: int | None, memory_limit: str | No
     import trsvr._threads
 
     count = trsvr._threads.available() if workers is None else _check.whole("--workers", workers)
+    if memory_limit is not None:
+        try:
+            parse_bytes(memory_limit)
+        except ValueError:
+            raise ValueError(f"--memory-limit must be a size such as 2GB, got {memory_limit!r}") from None
     with (
         distributed.LocalCluster(
             n_workers=count,

@@ -24,7 +24,7 @@ from trsvr.cli.models import Model
 from trsvr.cli.output import as_json, check_folder, show_pairs
 from trsvr.cli.remote import connected, remote_format, remote_problem
 from trsvr.cli.scaling import Scaling
-from trsvr.cli.tables import Table, read_table
+from trsvr.cli.tables import NO_TARGET, Table, read_table
 from trsvr.cli.tasks import Rows, Task, check_responses, split
 from trsvr.engine import Result, Status, minimize
 from trsvr.engine import resume as resume_run
@@ -392,6 +392,8 @@ def _on_cluster(
         if told[option]:
             raise ValueError(f"--{option} is for data in memory, not for --dask and --scheduler")
     kind = remote_format(file, task.format)
+    if kind == "libsvm" and task.target is not None:
+        raise ValueError(NO_TARGET)
     with connected(scheduler, workers, memory_limit) as client:
         problem, source = remote_problem(client, file, kind, task.target, task.zero_based, objective, task.intercept)
         yield _Data(problem, source.columns, source.target, lambda model: problem.scores(model.x))

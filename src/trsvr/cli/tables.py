@@ -25,6 +25,7 @@ FORMATS = ("auto", "libsvm", "csv", "parquet", "npz")
 _COMPRESSION = (".gz", ".bz2", ".xz", ".zip", ".zst")
 _ENDINGS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz"}
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "space": r"\s+", " ": r"\s+"}
+NO_TARGET = "--target is for CSV, Parquet and NPZ files: in a LIBSVM file the target begins the line"
 _USUAL_TARGETS = ("target", "label", "class", "y")
 _NUMBERS = "this column is used as numbers"
 _ENCODE = "trsvr solve --categorical {name} makes columns of 0 and 1 of it, --drop {name} leaves it out"
@@ -210,7 +211,7 @@ def _read_libsvm(path: Path, wanted: Wanted) -> Table:
     from trsvr.datasets.libsvm import read_libsvm
 
     if wanted.target is not None:
-        raise ValueError("--target is for CSV, Parquet and NPZ files: in a LIBSVM file the target begins the line")
+        raise ValueError(NO_TARGET)
     if wanted.weights is not None:
         raise ValueError("--weights is for CSV, Parquet and NPZ files: a LIBSVM file has none")
     if (wanted.offset is not None and wanted.offset_needed) or wanted.groups is not None:
