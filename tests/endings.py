@@ -356,6 +356,8 @@ def check(family: str, number: int) -> tuple[list[str], str]:
     point = truth.point(ending.x)
     # From where the run has ended, which soon shows whether that is the minimum; now and then from zero.
     lowest, doubt = truth.minimum(0 * point if number % 20 == 0 else point)
+    if not doubt <= UNSURE * abs(float(lowest)):
+        lowest, doubt = truth.minimum(point)
     gap, size, at_zero = float(truth.value(point) - lowest), abs(float(lowest)), float(truth.value(0 * point))
     # Coefficients that an estimator has rounded to float32 are not those that were certified.
     rounded = case.door == "estimator" and case.X.dtype == np.float32

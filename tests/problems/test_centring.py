@@ -11,6 +11,7 @@ from trsvr._draws import Draws
 from trsvr.problems import L2, LinearModel, Logistic, Softmax
 from trsvr.problems.centring import CentredView, Centring
 from trsvr.sklearn import TRSVRRegressor
+from truth import Truth
 
 #: the worst of 73 000 fits before columns were centred
 FOUND = (4000298, 13001449, 9000437, 7001557, 1001111, 1002291, 559)
@@ -25,8 +26,41 @@ def test_fits_that_once_ended_above_the_minimum(number):
 @pytest.mark.parametrize("family", endings.FAMILIES)
 def test_endings_are_true(family):
     for number in range(40):
-        wrong, story = endings.check(family, number)
-        assert not set(wrong) - {"loose bound"}, story
+        if getattr(endings, family)(number).door != "dask":  # a cluster is started elsewhere
+            wrong, story = endings.check(family, number)
+            assert not set(wrong) - endings.HARMLESS, story
+
+
+def test_separable_columns_of_any_unit_take_few_iterations():
+    """Values stood still from the fiftieth of a thousand iterations on, on nine of these forty sets."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(78, 14)) * 10.0 ** rng.uniform(-4, 4, 14)
+        y = (X @ rng.normal(size=(14, 2))).argmax(1)
+        case = endings.Case(X, 2.0 * y - 1.0, Logistic(), 1e-4 / 78, True, None, None, "estimator", "")
+        ending, truth = endings.by_estimator(case), Truth(case)
+        point = truth.point(ending.x)
+        lowest, doubt = truth.minimum(point)
+        gap = truth.value(point) - lowest
+        assert ending.epochs <= 150
+        assert not ending.warned
+        assert gap <= min(1e-9 * lowest, ending.bound + 1e-17 * lowest)
+        assert doubt <= 1e-13 * lowest
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_few_huge_entries_do_not_move_the_centre(compiled):
+    """A mean far from all rows but one would cost the digits that centring is for."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) + np.array([0.0, 50.0, 0.0])
+    y = np.where(X @ [1.0, 0.5, -1.0] - 25.0 + rng.normal(size=300) > 0.0, 1.0, -1.0)
+    X[[7, 80], 1] = 1e13
+    case = endings.Case(X, y, Logistic(), 1e-3, True, None, None, "compiled" if compiled else "minimize", "")
+    ending, truth = endings.DOORS[case.door](case), Truth(case)
+    point = truth.point(ending.x)
+    lowest, _ = truth.minimum(point)
+    assert float(truth.value(point) - lowest) <= 1e-12 * float(lowest)
+    assert ending.bound >= float(truth.value(point) - lowest)
 
 
 def model(rows, loss=None, sparse=False, weighted=False, far=1e3):

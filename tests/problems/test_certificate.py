@@ -1,14 +1,17 @@
 """The certificate: a true upper bound on f − min f, in every result."""
 
+import json
 import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse
 
 import endings
 import trsvr
 from trsvr import theory
+from trsvr.cli import main
 from trsvr.problems import (
     L2,
     DoubleWell,
@@ -21,6 +24,7 @@ from trsvr.problems import (
     SquaredHinge,
 )
 from trsvr.problems.certificate import GapFacts, gap_bound
+from trsvr.sklearn import TRSVRClassifier, TRSVRRegressor
 from truth import Truth
 
 LOSSES = (Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax())
@@ -109,6 +113,55 @@ def test_every_solver_has_it(solver):
 def test_the_message_says_it():
     result = trsvr.minimize(problem_of(case(Logistic())))
     assert result.message.startswith(f"converged: at most {result.gap_bound:.1g} above the minimum")
+
+
+def test_estimators_and_the_command_have_it(tmp_path, capsys):
+    made = case(Logistic())
+    table = tmp_path / "rows.csv"
+    np.savetxt(table, np.column_stack([made.labels, made.X]), delimiter=",")
+    assert 0.0 < TRSVRClassifier().fit(made.X, made.labels).gap_bound_ < 1e-9
+    assert 0.0 < TRSVRRegressor().fit(made.X, made.X[:, 1]).gap_bound_ < 1e-9
+    assert main(["solve", str(table), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["gap"]["kind"] == "bound"
+    assert 0.0 < report["gap"]["value"] < 1e-9
+    assert "above the minimum" in report["message"]
+
+
+def curved_elsewhere():
+    """Rows whose curvatures at zero are not those at the minimum: means weighted by them are none of the columns.
+
+    Returns also a point whose gradient, in coordinates centred there, is the intercept's alone; and f − min f there.
+    """
+    n = 1000
+    X = np.where(np.arange(n) < n // 10, 10.0, 0.0)[:, None] + 0.01 * np.sin(np.arange(n))[:, None]
+    offset = np.where(np.arange(n) < n // 10, 0.0, 6.0)
+    y = np.where(np.cos(1.7 * np.arange(n)) > 0.0, 1.0, -1.0)
+    made = endings.Case(X, y, Logistic(), 1e-6, True, None, offset, "", "")
+    truth = Truth(made)
+    slopes = 1.0 / (1.0 + np.exp(-offset)) * (1.0 - 1.0 / (1.0 + np.exp(-offset)))
+    centre = float(slopes @ X[:, 0] / slopes.sum())
+
+    def along(w, b):
+        Z = (X[:, 0] - centre) * w + b + offset
+        return float((-y / (1.0 + np.exp(y * Z))) @ (X[:, 0] - centre) / n + made.strength * w)
+
+    best = trsvr.minimize(LinearModel(X, y, Logistic(), L2(made.strength), True, offset=offset)).x
+    b = best[1] + centre * best[0] + 0.05
+    w = scipy.optimize.brentq(along, best[0] - 1.0, best[0] + 1.0, args=(b,), xtol=1e-15)
+    x = np.array([w, b - centre * w])
+    lowest = truth.minimum(truth.point(best))[0]
+    return made, x, float(truth.value(truth.point(x)) - lowest)
+
+
+def test_means_that_are_none_are_allowed_for_on_a_device():
+    torch_linear = pytest.importorskip("trsvr.torch").LinearModel
+    made, x, gap = curved_elsewhere()
+    there = torch_linear(made.X, made.labels, Logistic(), L2(made.strength), True, offset=made.offset, device="cpu")
+    assert not there.centred().frame.exact
+    assert gap <= there.gap_bound(x)
+    plain = torch_linear(made.X, made.labels, Logistic(), L2(made.strength), True, device="cpu")
+    assert plain.centred().frame.exact
 
 
 def test_columns_far_from_zero_without_an_intercept_are_named():

@@ -414,6 +414,11 @@ def test_an_offset_is_that_of_the_compiled_problem(loss, streamed):
         close(there.decision(x), here.decision(x)[weights > 0.0])
     with pytest.raises(ValueError, match="fused must be False with an offset"):
         LinearModel(X, y, loss, PENALTY, offset=offset, fused=True)
+    offset[3, 0] = np.inf
+    with pytest.raises(ValueError, match="offset must be finite, got inf at row 3"):
+        LinearModel(X, y, loss, PENALTY, offset=offset)
+    with pytest.raises(ValueError, match="for each of the"):
+        LinearModel(X, y, loss, PENALTY, offset=offset[1:])
 
 
 FAMILIES = [
