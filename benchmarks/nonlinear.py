@@ -45,6 +45,7 @@ class Task:
     jacobian: object = None
     smooth: object = None  # x -> f, gradient
     product: object = None  # x, v -> Hessian times v
+    module: object = None  # -> the same as a module of PyTorch's, with inputs and targets
     target: float | None = None
     begun: float = field(default_factory=time.process_time)
     passes: int = 0
@@ -253,7 +254,20 @@ def teacher(seed):
             [(inner[:, :, None] * X[:, None]).reshape(1000, 40), inner, h, np.ones((1000, 1))], axis=1
         )
 
-    yield Task("teacher", weights(random, 10, 1.0), 1000, lambda x: net(x, 10) - y, jacobian)
+    start = weights(random, 10, 1.0)
+
+    def module():
+        import torch
+
+        first, second = torch.nn.Linear(4, 10), torch.nn.Linear(10, 1)
+        model = torch.nn.Sequential(first, torch.nn.Tanh(), second).double()
+        pieces = (start[:40], start[40:50], start[50:60], start[60:])
+        with torch.no_grad():
+            for parameter, piece in zip(model.parameters(), pieces, strict=True):
+                parameter.copy_(torch.from_numpy(piece.copy()).reshape(parameter.shape))
+        return model, torch.from_numpy(X), torch.from_numpy(y)[:, None]
+
+    yield Task("teacher", start, 1000, lambda x: net(x, 10) - y, jacobian, module=module)
 
 
 def peaks(seed, n=200_000):
@@ -382,8 +396,39 @@ def optimistix_lm(task):
     return np.asarray(optimistix.least_squares(residuals, solver, task.start, throw=False, max_steps=2000).value)
 
 
+def torch_lm(task):
+    """Its steps are counted by calls of the module: a Jacobian is one, and so is every trial point."""
+    import torch_levenberg_marquardt
+
+    if task.module is None:
+        return None
+    model, inputs, targets = task.module()
+    model.register_forward_pre_hook(lambda *_: task._count())
+    training = torch_levenberg_marquardt.training.LevenbergMarquardtModule(model)
+    for _ in range(1000):
+        loss, stops = training.training_step(inputs, targets)[1:3]
+        task.curve.append((task.passes, 0.5 * float(loss)))
+        if stops:
+            break
+    return np.concatenate([parameter.detach().numpy().ravel() for parameter in model.parameters()])
+
+
+def trsvr_torch(task):
+    """The same net by `trsvr.torch.least_squares`, whose passes are in its trace."""
+    import trsvr.torch
+
+    if task.module is None:
+        return None
+    model, inputs, targets = task.module()
+    result = trsvr.torch.least_squares(model, (inputs, targets), max_epochs=None, max_passes=MOST_PASSES)
+    task.curve = [(row["passes"], row["value"]) for row in result.rows]
+    task.passes = result.passes
+    return result.x
+
+
 METHODS = {
     "trsvr": ours,
+    "trsvr.torch": trsvr_torch,
     "trsvr without products": functions,
     "SciPy lm": scipy_squares("lm"),
     "SciPy trf": scipy_squares("trf"),
@@ -393,6 +438,7 @@ METHODS = {
     "trust-ncg": scipy_smooth("trust-ncg", gtol=0.0, maxiter=2000),
     "torch L-BFGS 50": torch_lbfgs,
     "optimistix LM": optimistix_lm,
+    "torch-levenberg-marquardt": torch_lm,
 }
 
 
@@ -442,7 +488,7 @@ def main():
             mean = f"{known.mean():6.0f}" if known.size else "     –"
             median = np.median(passes)
             print(
-                f"  {name:22} {known.size:3}/{passes.size:<3} {median:7.0f} {mean} {np.median(every):7.0f} "
+                f"  {name:25} {known.size:3}/{passes.size:<3} {median:7.0f} {mean} {np.median(every):7.0f} "
                 f"{np.median(seconds):8.3f}",
                 flush=True,
             )

@@ -40,7 +40,8 @@ class LeastSquaresResult(Mapping[str, Any]):
     optimality : float
         ‖grad‖∞.
     nfev, njev : int
-        Evaluations of the residuals (without those for differences), and of the Jacobian.
+        Points at which the residuals were looked at, the start and trial points (without those that differences and
+        second derivatives take), and evaluations of the Jacobian. ``result.passes`` counts everything.
     status : int
         1 to 4 where the run has converged, 0 at the limit of evaluations, -2 where a callback has ended it, -1 else.
     message, success
@@ -84,17 +85,30 @@ class LeastSquaresResult(Mapping[str, Any]):
         return len(fields(self))
 
 
-class _Calls:
-    """The user's function of all residuals at once, counted; outside the bounds it is not a number."""
+class _AllAtOnce(LeastSquares):
+    """The user's function of all residuals at once, known at the start; Jacobians are counted."""
 
-    def __init__(self, fun: Callable[..., Any], args: Any, kwargs: Any, low: Vector, high: Vector, size: int) -> None:
-        self._fun, self._args, self._kwargs, self._low, self._high = fun, args, kwargs, low, high
-        self.size, self.nfev = size, 0
+    def __init__(
+        self, fun: Any, jac: Any, bounds: tuple[Vector, Vector], start: Vector, at_start: Vector, loss: Any
+    ) -> None:
+        size, d = at_start.size, start.size
 
-    def __call__(self, x: Any, indices: Any) -> Any:
-        self.nfev += 1
-        inside = x.dtype.kind == "c" or ((x >= self._low) & (x <= self._high)).all()
-        return np.atleast_1d(self._fun(x, *self._args, **self._kwargs)) if inside else np.full(self.size, np.nan)
+        def residuals(x: Any, indices: Any) -> Any:
+            if np.array_equal(x, start):
+                return at_start
+            inside = x.dtype.kind == "c" or ((x >= bounds[0]) & (x <= bounds[1])).all()
+            return np.atleast_1d(fun(x)) if inside else np.full(size, np.nan)
+
+        def jacobian(x: Vector, indices: Any) -> Any:
+            return jac(x)
+
+        super().__init__(size, d, residuals, jacobian if callable(jac) else jac, loss, rows_at_once=size)
+        self.njev = 0
+
+    def jacobian_rows(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[tuple[slice, Matrix]]:
+        """Rows of J at x, in one block."""
+        self.njev += 1
+        return super().jacobian_rows(x, residuals, fine)
 
 
 def least_squares(
@@ -141,13 +155,14 @@ def least_squares(
     loss : {"linear", "soft_l1", "huber", "cauchy", "arctan"}, callable or a loss of `trsvr.problems`
         ρ(z) of squared residuals, as in SciPy; ``f_scale`` is the residual from which on it differs from z.
     max_nfev : int, optional
-        Trial points at most; by default 500 for each unknown.
+        Start and trial points at most; by default 500 for each unknown.
     verbose : int
         2 prints a line for every trial point.
     args, kwargs
         Further arguments of ``fun`` and ``jac``.
     callback : callable, optional
-        As for `trsvr.minimize`.
+        ``callback(intermediate_result)`` with ``x``, ``fun``, ``nit``, …, or ``callback(x)``, after every trial point;
+        StopIteration ends the run.
     method, diff_step, tr_solver, tr_options, jac_sparsity, workers
         SciPy's hints, accepted and not needed: there is one method, and it chooses its steps.
 
@@ -162,6 +177,8 @@ def least_squares(
     >>> trsvr.least_squares(lambda x: [10 * (x[1] - x[0] ** 2), 1 - x[0]], [-1.2, 1.0]).x.round(9)
     array([1., 1.])
     """
+    if np.iscomplexobj(x0):
+        raise ValueError("x0 must be real: write complex unknowns as pairs of real ones")
     start = _check.vector("x0", np.atleast_1d(x0))
     _check.one_of("method", method, _METHODS)
     low, high = _bounds(bounds, start)
@@ -173,33 +190,30 @@ def least_squares(
         raise ValueError(f"fun must return a vector of residuals, got shape {first.shape}")
     if not np.isfinite(first).all():
         raise ValueError("residuals are not finite at x0: fun must be finite where the run begins")
-    calls = _Calls(fun, args, kwargs, low, high, first.size)
-    derivatives = _Jacobian(jac, args, kwargs) if callable(jac) else _check_kind(jac)
-    problem = LeastSquares(first.size, start.size, calls, derivatives, _loss(loss, f_scale), rows_at_once=first.size)
+    jac = _check_kind(jac)
+    derivatives = (lambda x: jac(x, *args, **kwargs)) if callable(jac) else jac
+    problem = _AllAtOnce(
+        lambda x: fun(x, *args, **kwargs), derivatives, (low, high), start, first, _loss(loss, f_scale)
+    )
     solver = LevenbergMarquardt(
         scaling=_scaling(x_scale, start.size), ftol=ftol or 0.0, xtol=xtol or 0.0, gtol=gtol or 0.0
     )
     most = _TRIALS * start.size if max_nfev is None else _check.whole("max_nfev", max_nfev)
+
+    if callback is not None and "intermediate_result" not in inspect.signature(callback).parameters:
+        of_x = callback
+        callback = lambda so_far: of_x(so_far.x)  # noqa: E731
     result = minimize(
-        problem, solver, x0=start, max_epochs=most, callback=callback, verbose=max(verbose - 1, 0), threads=1
+        problem, solver, x0=start, max_epochs=most - 1, callback=callback, verbose=max(verbose - 1, 0), threads=1
     )
-    return _answer(problem, result, calls, derivatives, (low, high))
-
-
-class _Jacobian:
-    """The user's Jacobian, counted; the last one is kept, for the result."""
-
-    def __init__(self, jac: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        self._jac, self._args, self._kwargs = jac, args, kwargs
-        self.njev = 0
-
-    def __call__(self, x: Vector, indices: Any) -> Any:
-        self.njev += 1
-        return self._jac(x, *self._args, **self._kwargs)
+    found = _answer(problem, result, (low, high))
+    if verbose:
+        print(found)
+    return found
 
 
 def _check_kind(jac: Any) -> Any:
-    if jac is None or (isinstance(jac, str) and jac in KINDS):
+    if jac is None or callable(jac) or (isinstance(jac, str) and jac in KINDS):
         return jac
     raise ValueError(f"jac must be a function, one of {', '.join(map(repr, KINDS))} or None, got {jac!r}")
 
@@ -217,7 +231,10 @@ def _scaling(x_scale: Any, d: int) -> tuple[float, ...] | None:
     """D, where the user has one."""
     if x_scale is None or (isinstance(x_scale, str) and x_scale == "jac"):
         return None
-    sizes = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), (d,))
+    try:
+        sizes = np.broadcast_to(np.asarray(x_scale, dtype=np.float64), (d,))
+    except (TypeError, ValueError):
+        raise ValueError(f"x_scale must be 'jac', a positive number or {d} of them, got {x_scale!r}") from None
     if not (np.isfinite(sizes) & (sizes > 0.0)).all():
         raise ValueError(f"x_scale must be positive numbers or 'jac', got {x_scale!r}")
     return tuple((1.0 / sizes).tolist())
@@ -234,17 +251,16 @@ def _bounds(bounds: Any, start: Vector) -> tuple[Vector, Vector]:
     return low, high
 
 
-def _answer(
-    problem: LeastSquares, result: Result, calls: _Calls, derivatives: Any, bounds: tuple[Vector, Vector]
-) -> LeastSquaresResult:
+def _answer(problem: _AllAtOnce, result: Result, bounds: tuple[Vector, Vector]) -> LeastSquaresResult:
     """SciPy's account of a run."""
-    x, nfev = result.x, 1 + result.epochs
-    near = 1e-9 * np.maximum(1.0, np.abs(x))
-    on_bound = (x - bounds[0] <= near) | (bounds[1] - x <= near)
-    if on_bound.any() or (not result.success and np.isfinite(bounds).any()):
-        place = f" at position {int(np.flatnonzero(on_bound)[0])}" if on_bound.any() else ""
+    x, njev = result.x, problem.njev
+    low, high = bounds
+    near = 1e-6 * np.maximum(np.abs(x), np.where(np.isfinite(low), np.abs(low), 0.0))
+    on_bound = (x - low <= near) | (high - x <= near)
+    if on_bound.any() and result.status is not Status.CONVERGED:
         raise ValueError(
-            f"bounds bind{place}: trsvr.least_squares finds minima inside bounds only. "
+            f"bounds bind at position {int(np.flatnonzero(on_bound)[0])}: trsvr.least_squares finds minima inside "
+            "bounds only. "
             "scipy.optimize.least_squares follows bounds, or write x as a function of unknowns without them"
         )
     residuals = problem.residuals_at(x)
@@ -264,8 +280,8 @@ def _answer(
         grad=gradient,
         optimality=float(np.abs(gradient).max()),
         active_mask=np.zeros(x.size, dtype=int),
-        nfev=nfev,
-        njev=derivatives.njev if callable(derivatives) else 1 + int(sum(not row["rejected"] for row in result.rows)),
+        nfev=1 + result.epochs,
+        njev=njev,
         status=0 if limit else codes.get(result.status, -1),
         message=result.message,
         success=result.success,
@@ -306,7 +322,8 @@ def curve_fit(
     check_finite, nan_policy
         As in SciPy: data that are not finite raise, or with ``nan_policy="omit"`` are left out.
     bounds, method, **kwargs
-        As for `least_squares`.
+        As for `least_squares`; of MINPACK's options ``maxfev`` and ``diag`` count, ``epsfcn`` and ``factor`` are not
+        needed.
     jac : callable or str, optional
         ``jac(xdata, a, b, …)`` returns the derivatives of f, M × d.
     full_output : bool
@@ -341,7 +358,13 @@ def curve_fit(
     divided = _divided_by(weights, y.size)
     start = np.ones(_count(f)) if p0 is None else np.atleast_1d(p0)
     options: dict[str, Any] = {"bounds": bounds, "method": method or "trf", **kwargs}
-    options["max_nfev"] = options.pop("maxfev", options.get("max_nfev"))
+    options["max_nfev"] = options.pop("maxfev", options.get("max_nfev")) or None
+    if options.pop("col_deriv", False):
+        raise ValueError("col_deriv must be left out: jac returns a row for each of ydata")
+    if (diag := options.pop("diag", None)) is not None:
+        options["x_scale"] = 1.0 / np.asarray(diag, dtype=np.float64)
+    for hint in ("epsfcn", "factor"):  # of MINPACK's differences and first step
+        options.pop(hint, None)
     if callable(jac):
         options["jac"] = lambda p: divided(np.asarray(jac(x, *p), dtype=np.float64))
     elif jac is not None:
@@ -350,8 +373,10 @@ def curve_fit(
     if not found.success:
         raise RuntimeError(f"Optimal parameters not found: {found.message}")
     problem = LeastSquares(y.size, start.size, lambda p, i: found.fun, lambda p, i: found.jac, rows_at_once=y.size)
-    known = covariance(problem, found.x, known_variance=1.0 if absolute_sigma else None)
+    known = covariance(problem, found.x, known_variance=1.0)
     matrix = known.matrix
+    if not absolute_sigma and known.degrees_of_freedom > 0:
+        matrix = matrix * (2.0 * found.cost / known.degrees_of_freedom)
     if known.rank < start.size or (known.degrees_of_freedom <= 0 and not absolute_sigma):
         from scipy.optimize import OptimizeWarning  # slow to import, and rarely needed
 
@@ -381,7 +406,7 @@ def _divided_by(sigma: Vector | Matrix | None, size: int) -> Callable[[Any], Any
 
 def _count(f: Callable[..., Any]) -> int:
     """Parameters of f beside xdata."""
-    known = inspect.signature(f).parameters.values()
+    known = [each for each in inspect.signature(f).parameters.values() if each.kind is not each.KEYWORD_ONLY]
     if any(each.kind is each.VAR_POSITIONAL for each in known) or len(known) < 2:
         raise ValueError("p0 must be given: the number of parameters cannot be read off f")
     return len(known) - 1

@@ -166,6 +166,28 @@ def test_the_partial_epoch_is_dropped_and_the_rest_is_kept(tmp_path, number, sto
     assert resumed.trace.drop(columns="seconds").equals(whole.trace.drop(columns="seconds"))
 
 
+@pytest.mark.parametrize("stop_at", [12, 20, 30, 60])
+def test_a_run_on_residuals_ends_at_a_signal_and_goes_on_to_the_same_bits(tmp_path, stop_at):
+    """Wherever it comes: at a trial point, in differences, in a look at the end."""
+    t, calls = np.linspace(0.0, 4.0, 30), []
+
+    def residuals(x, i):
+        calls.append(1)
+        if len(calls) == stop_at:
+            send(signal.SIGINT)
+        return x[0] * np.exp(-x[1] * t[i]) + x[2] - 3.0 * np.exp(-1.5 * t[i]) - np.cos(17.0 * t[i])
+
+    problem, path = trsvr.problems.LeastSquares(30, 3, residuals), tmp_path / "run.ckpt"
+    part = trsvr.minimize(problem, x0=[1.0, 1.0, 0.0], checkpoint=path, checkpoint_every=1000)
+    assert part.status is Status.INTERRUPTED
+    assert len(calls) == stop_at
+    options = {"x0": [1.0, 1.0, 0.0]}
+    resumed = trsvr.resume(path, problem) if path.exists() else trsvr.minimize(problem, **options)
+    whole = trsvr.minimize(problem, **options)
+    assert whole.success
+    assert np.array_equal(resumed.x, whole.x)
+
+
 def test_a_function_that_swallows_every_exception_cannot_swallow_the_signal():
     calls = []
 

@@ -103,9 +103,72 @@ def test_curve_fit_returns_what_scipys_returns():
         trsvr.curve_fit(lambda t, a, b: (a + b) * t, T, NOISY)
 
 
+@pytest.mark.parametrize("name", ["2-point", "3-point", "cs", "array", "sparse", "operator"])
+def test_every_kind_of_jacobian_that_scipy_takes(name):
+    import scipy.sparse
+
+    kinds = {
+        "array": lambda x: slopes(x, slice(None)),
+        "sparse": lambda x: scipy.sparse.csr_matrix(slopes(x, slice(None))),
+        "operator": lambda x: scipy.sparse.linalg.aslinearoperator(slopes(x, slice(None))),
+    }
+    found = trsvr.least_squares(lambda x: decay(x, slice(None)), [1.0, 1.0, 0.0], kinds.get(name, name))
+    known = scipy.optimize.least_squares(lambda x: decay(x, slice(None)), [1.0, 1.0, 0.0], xtol=1e-15, ftol=1e-15)
+    assert found.success
+    assert_allclose(found.x, known.x, rtol=1e-6)
+
+
+def test_evaluations_are_limited_and_none_is_made_twice():
+    calls = []
+
+    def fun(x):
+        calls.append(tuple(x))
+        return decay(x, slice(None))
+
+    found = trsvr.least_squares(fun, [1.0, 1.0, 0.0], lambda x: slopes(x, slice(None)), max_nfev=3)
+    assert (found.status, found.success, found.nfev) == (0, False, 3)
+    assert calls.count((1.0, 1.0, 0.0)) == 1
+
+
+def test_callbacks_of_both_kinds_see_the_run_and_may_end_it():
+    seen = []
+    residuals, start = (lambda x: decay(x, slice(None))), [1.0, 1.0, 0.0]
+    trsvr.least_squares(residuals, start, callback=lambda x: seen.append(x.copy()))
+    assert_allclose(seen[0], start)
+    assert len(seen) > 3
+
+    def enough(intermediate_result):
+        if intermediate_result.nit == 2:
+            raise StopIteration
+
+    stopped = trsvr.least_squares(residuals, start, callback=enough)
+    assert (stopped.status, stopped.success, stopped.nfev) == (-2, False, 3)
+
+
+def test_curve_fit_reads_the_parameters_and_takes_minpacks_options():
+    from functools import partial
+
+    def model(t, a, b, c):
+        return a * np.exp(-b * t) + c
+
+    known = scipy.optimize.curve_fit(partial(model, c=0.5), T, NOISY)
+    for mine, theirs in zip(trsvr.curve_fit(partial(model, c=0.5), T, NOISY), known, strict=True):
+        assert_allclose(mine, theirs, rtol=1e-5)
+    robust = {"method": "trf", "loss": "soft_l1", "f_scale": 0.05}
+    known = scipy.optimize.curve_fit(model, T, NOISY, ftol=1e-14, xtol=1e-14, **robust)
+    for mine, theirs in zip(trsvr.curve_fit(model, T, NOISY, **robust), known, strict=True):
+        assert_allclose(mine, theirs, rtol=1e-4)
+    hints = {"epsfcn": 1e-8, "factor": 10.0, "diag": [1.0, 1.0, 1.0], "maxfev": 500}
+    assert_allclose(trsvr.curve_fit(model, T, NOISY, **hints)[0], trsvr.curve_fit(model, T, NOISY)[0], rtol=1e-7)
+    with pytest.raises(ValueError, match="col_deriv"):
+        trsvr.curve_fit(model, T, NOISY, col_deriv=1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"x0": [1.0, 1.0j, 0.0]}, "x0 must be real"),
+        ({"x_scale": "columns"}, "x_scale must be 'jac'"),
         ({"jac": "4-point"}, "jac must be a function"),
         ({"loss": "hubert"}, "did you mean 'huber'"),
         ({"method": "newton"}, "method must be one of"),
@@ -129,6 +192,8 @@ def test_bounds_that_do_not_bind_are_kept_and_those_that_do_are_named():
 
     found = trsvr.least_squares(fun, [1.0, 1.0, 0.1], bounds=(0.0, np.inf))
     assert_allclose(found.x, trsvr.least_squares(lambda x: decay(x, slice(None)), [1.0, 1.0, 0.1]).x, rtol=1e-7)
+    small = trsvr.least_squares(lambda x: 1e12 * (x - 3e-10), [1e-9], bounds=(0.0, np.inf))
+    assert_allclose(small.x, 3e-10, rtol=1e-9)  # near a bound in our units, not in its own
     with pytest.raises(ValueError, match=r"bounds bind.*scipy.optimize.least_squares"):
         trsvr.least_squares(fun, [1.0, 1.0, 0.1], bounds=(0.0, [np.inf, 1.2, np.inf]))
 

@@ -76,6 +76,34 @@ def test_it_fits_at_least_as_well_as_scipy(n, width):
     assert_allclose(problem.value_and_gradient(result.x)[0], result.value, rtol=1e-12)
 
 
+def test_some_rows_of_the_jacobian_lead_to_the_same_minimum(monkeypatch):
+    """With many rows a step does with an eighth of J and the gradient of all; the end is that of the whole J."""
+    t = torch.linspace(0, 4, 20_000, dtype=torch.float64)
+    y = 3 * torch.exp(-1.5 * t) + 0.5 + 0.3 * torch.cos(1000 * t)
+
+    class Decay(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+
+        def forward(self, t):
+            return self.x[0] * torch.exp(-self.x[1] * t) + self.x[2]
+
+    problem = ModelResiduals(Decay(), (t, y), weight_decay=1e-3)
+    x = np.array([2.0, 1.1, 0.3])
+    gradient = problem.value_and_gradient(x)[1]
+    some = problem.sampled(x, problem.residuals_at(x))
+    assert_allclose(some.gradient, gradient, rtol=1e-10)
+    J = np.concatenate([rows for _, rows in problem.jacobian_rows(x, problem.residuals_at(x), False)])
+    assert_allclose(some.squares, J.T @ J / 20_000 + 1e-3 * np.eye(3), rtol=0.1)
+    quick = trsvr.torch.least_squares(Decay(), (t, y))
+    monkeypatch.setattr(ModelResiduals, "sampled", lambda self, x, residuals: None)
+    whole = trsvr.torch.least_squares(Decay(), (t, y))
+    assert quick.success
+    assert whole.success
+    assert_allclose(quick.x, whole.x, rtol=1e-8)
+
+
 def test_minimize_chooses_damped_steps_for_squares_and_reports_the_loss_it_was_given():
     X, y = data(200, 2, 2)
     model = net(2, 5, 2)

@@ -16,6 +16,7 @@ _SAME = 8.0 * float(np.finfo(float).eps)
 # rounding.
 _SAME_AT_THE_END = 1e-11
 _THE_END = 1e-9
+_EPSILON = float(np.finfo(float).eps)
 # A change of f that is no more than this, relatively, is rounding.
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
 
@@ -56,3 +57,9 @@ def gained_nothing(before: Point, value: float, predicted: float) -> bool:
     """Whether f has changed by no more than its rounding, and was not expected to."""
     rounding = _ROUNDING * abs(before.value)
     return bool(abs(before.value - value) <= rounding and predicted <= rounding)
+
+
+def is_rounding(step: Vector, x: Vector) -> bool:
+    """Whether no entry of x moves by more than its rounding: each has units of its own."""
+    sizes = np.abs(x)
+    return bool((np.abs(step) <= _EPSILON * np.where(sizes > 0.0, sizes, _EPSILON * sizes.max(initial=0.0))).all())

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
+from trsvr.parts import cholesky
 from trsvr.problems.residuals import Block
 
 _EPSILON = float(np.finfo(float).eps)
@@ -45,6 +46,10 @@ class Sums(NamedTuple):
     gradient: Vector
     columns: Vector  # their lengths
     squared: bool
+
+    def gram(self) -> Matrix:
+        """J̃ᵀJ̃."""
+        return self.matrix if self.squared else self.matrix.T @ self.matrix
 
 
 def sums_of(blocks: Iterable[Block], rows: int, d: int, orthogonal: bool) -> Sums:
@@ -81,7 +86,7 @@ def damped_model(sums: Sums, scaling: Vector) -> SingularValues | CholeskyFactor
     return CholeskyFactors(sums, scaling)
 
 
-def _radius_of(length_at: Callable[[float], tuple[float, float]], radius: float, highest: float, close: float) -> float:
+def radius_of(length_at: Callable[[float], tuple[float, float]], radius: float, highest: float, close: float) -> float:
     """λ > 0 with ‖q(λ)‖ ≈ radius; ``length_at`` returns that length and its derivative (Moré's iteration)."""
     low, high, damping = 0.0, highest, 1e-3 * highest
     for _ in range(_MOST_TRIALS):
@@ -139,7 +144,7 @@ class SingularValues:
 
         damping = 0.0
         if length_at(0.0)[0] > radius:
-            damping = _radius_of(length_at, radius, float(np.linalg.norm(pulls)) / radius, _CLOSE)
+            damping = radius_of(length_at, radius, float(np.linalg.norm(pulls)) / radius, _CLOSE)
         parts = pulls / (squares + damping)
         left = damping / (squares + damping)
         predicted = 0.5 * float(np.sum((u * u * (1.0 - left * left))[self._seen]))
@@ -149,24 +154,6 @@ class SingularValues:
         """−(J̃ᵀJ̃ + λD²)⁻¹ times a vector in the range of J̃ᵀ."""
         squares = np.where(self._seen, self._values**2, np.inf)
         return -(self._right @ ((self._right.T @ (gradient / self._scaling)) / (squares + damping))) / self._scaling
-
-    def with_second_order(self, second: Matrix) -> tuple[float, DampedStep] | None:
-        """Newton's step on J̃ᵀJ̃ + S, and the smallest curvature in units of J̃ᵀJ̃; None without full rank.
-
-        In the basis of J̃ the Hessian is I + T, whatever the units of x are: the largest of T says how fast steps
-        without S converge, and a curvature below zero that this is no minimum.
-        """
-        if not self.full_rank:
-            return None
-        basis = self._right / self._values
-        inner = basis.T @ (second / np.outer(self._scaling, self._scaling)) @ basis
-        curvatures, turn = np.linalg.eigh(np.eye(len(inner)) + 0.5 * (inner + inner.T))
-        along = turn.T @ self._along
-        if curvatures[0] <= 0.0:
-            return float(curvatures[0]), DampedStep(np.zeros(len(inner)), 0.0, 0.0, 0.0)
-        scaled = -(basis @ (turn @ (along / curvatures)))
-        predicted = 0.5 * float(np.sum(along * along / curvatures))
-        return float(curvatures[0]), DampedStep(scaled / self._scaling, float(np.linalg.norm(scaled)), predicted, 0.0)
 
     def softest(self) -> Vector:
         """The direction, of length one in the norm of D, in which the model is flattest."""
@@ -184,9 +171,7 @@ class CholeskyFactors:
     full_rank = False
 
     def __init__(self, sums: Sums, scaling: Vector) -> None:
-        from scipy.linalg import lapack  # slow to import, and not everybody needs it
-
-        self._lapack, self._sums, self._scaling = lapack, sums, scaling
+        self._sums, self._scaling = sums, scaling
         scaled = sums.matrix / scaling
         self._rows: Matrix | None = None
         if sums.squared:
@@ -209,8 +194,8 @@ class CholeskyFactors:
         """V ↦ (M + λ)⁻¹v; None where rounding does not allow it."""
         matrix = self._matrix.copy()
         matrix.reshape(-1)[:: len(matrix) + 1] += damping
-        factor, failed = self._lapack.dpotrf(matrix, lower=True, overwrite_a=True)
-        return None if failed else lambda v: np.asarray(self._lapack.dpotrs(factor, v, lower=True)[0])
+        factor = cholesky.cholesky(matrix)
+        return None if factor is None else lambda v: cholesky.solve(factor, v)
 
     def step(self, radius: float) -> DampedStep:
         """The damped step."""
@@ -235,7 +220,7 @@ class CholeskyFactors:
         damping = self._least
         if length > radius:
             highest = float(np.linalg.norm(self._sums.gradient / self._scaling)) / radius
-            damping = _radius_of(length_at, radius, max(highest, 4.0 * self._least), _CLOSE_ENOUGH)
+            damping = radius_of(length_at, radius, max(highest, 4.0 * self._least), _CLOSE_ENOUGH)
         if damping not in solutions or damping <= 4.0 * self._least:
             return self._by_values.step(radius)
         step, solution = solutions[damping]
@@ -271,10 +256,6 @@ class CholeskyFactors:
             return -solve(scaled) / self._scaling
         # On the range of Bᵀ: (BᵀB + λ)⁻¹ Bᵀz = Bᵀ(BBᵀ + λ)⁻¹z, and z = (BBᵀ)⁻¹B·gradient, with the same damping.
         return -(scaled - self._rows.T @ solve(self._rows @ scaled)) / max(damping, self._least) / self._scaling
-
-    def with_second_order(self, second: Matrix) -> tuple[float, DampedStep] | None:
-        """Not for so many unknowns: S has the square of their number."""
-        return None
 
     def softest(self) -> Vector:
         """The direction, of length one in the norm of D, in which the model is flattest."""

@@ -16,8 +16,8 @@ from trsvr.problems.steps import Exit, Norm, Product
 
 # Up to so many unknowns the Hessian is formed: a product for each.
 _FEW = 50
-# A curvature counts as negative, and as one at all, from this part of the largest; with differences of gradients
-# from that one.
+# A curvature counts as negative, and as one at all, from this part of the largest; with differences of gradients those
+# below that one are measured once more.
 _FLAT, _ROUGHLY_FLAT = 1e-11, 1e-6
 
 
@@ -60,14 +60,20 @@ def _by_eigenvalues(product: Product, gradient: Vector, flat: float) -> SecondLo
     sizes = np.abs(np.diagonal(matrix))
     scale = 1.0 / np.sqrt(DiagonalNorm(np.where(sizes > 0.0, sizes, np.abs(matrix).max(axis=1))).diagonal)
     values, vectors = np.linalg.eigh(matrix * np.outer(scale, scale))
-    limit = flat * float(np.abs(values).max(initial=0.0))
-    if values[0] < -limit:
-        downwards = scale * vectors[:, 0]
+    # What the whole matrix cannot tell from rounding, a product along its own direction can.
+    doubtful = np.flatnonzero(values <= flat * float(np.abs(values).max(initial=0.0)))
+    for k in doubtful:
+        direction = scale * vectors[:, k]
+        values[k] = dot(direction, product(direction))
+    products, limit = d + len(doubtful), _FLAT * float(np.abs(values).max(initial=0.0))
+    lowest = int(values.argmin())
+    if values[lowest] < -limit:
+        downwards = scale * vectors[:, lowest]
         downwards /= float(np.abs(downwards).max())
-        return SecondLook(math.inf, downwards, matrix @ downwards, downwards, d)
+        return SecondLook(math.inf, downwards, matrix @ downwards, downwards, products)
     seen = values > limit
     along = vectors.T @ (scale * gradient)
     step = -scale * (vectors[:, seen] @ (along[seen] / values[seen]))
     # Along what rounding hides, the gradient may still mean something.
     hidden = 0.5 * dot(along[~seen], along[~seen]) / limit if limit > 0.0 and not seen.all() else 0.0
-    return SecondLook(-0.5 * dot(gradient, step) + hidden, step, matrix @ step, None, d)
+    return SecondLook(-0.5 * dot(gradient, step) + hidden, step, matrix @ step, None, products)

@@ -12,6 +12,9 @@ from trsvr._arrays import ROOT_EPSILON, Matrix, Vector
 _STEPS = {"2-point": ROOT_EPSILON, "3-point": float(np.finfo(float).eps) ** (1.0 / 3.0), "5-point": 1e-4}
 _NO_ROUNDING = 1e-30  # a complex step cancels nothing
 
+# Below this part of the largest entry of x one is nearly zero; a change of less than that part of r is rounding.
+_NEARLY_ZERO, _ROUNDING, _LONGER, _TINY = 1e-8, 1e-13, 1e3, 1e-30
+
 KINDS = ("2-point", "3-point", "cs")
 
 
@@ -38,7 +41,15 @@ def jacobian_by_differences(
     """
     matrix = np.empty((at_x.size, x.size), order="F")
     lengths = np.where(x != 0.0, np.abs(x), 1.0 if size is None else size)
+    longest, rounding = max(1.0, float(np.abs(x).max(initial=0.0))), _ROUNDING * float(np.abs(at_x).max(initial=0.0))
     for j in range(x.size):
+        # An entry that is nearly zero may be no measure of itself: its steps grow until the residuals feel them.
+        doubtful = kind != "cs" and lengths[j] < _NEARLY_ZERO * longest
+        while doubtful and lengths[j] < longest:
+            felt = np.abs(_shifted(residuals, x, j, _STEPS[kind] * float(lengths[j]))[0] - at_x)
+            if not felt.max(initial=0.0) <= rounding:
+                break
+            lengths[j] = max(_LONGER * lengths[j], _TINY)
         if kind == "cs":
             shifted = x.astype(np.complex128)
             shifted[j] += 1j * (_NO_ROUNDING * lengths[j])

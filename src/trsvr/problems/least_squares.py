@@ -116,7 +116,11 @@ class LeastSquares(ResidualProblem):
         if not callable(self._jacobian):
             return jacobian_by_differences(lambda at: self._of_rows(at, indices), x, residuals, self._kind(fine))
         given = self._jacobian(x.copy(), indices)
-        found = np.asarray(given.toarray() if "toarray" in dir(given) else given, dtype=np.float64)
+        if "toarray" in dir(given):  # a sparse matrix
+            given = given.toarray()
+        elif "matmat" in dir(given):  # an operator of SciPy's
+            given = given.matmat(np.eye(d))
+        found = np.asarray(given, dtype=np.float64)
         if found.size != residuals.size * d or found.shape[-1:] != (d,):
             wanted = (len(indices), d) if self.n_outputs == 1 else (len(indices), self.n_outputs, d)
             raise ValueError(f"jacobian must return an array of shape {wanted}, got shape {found.shape}")

@@ -125,14 +125,20 @@ class LossTerms(NamedTuple):
     total: float
     slopes: Vector  # ℓ′(r)
     curvatures: Vector  # ℓ″(r), raised where a loss bends down
+    raised: Vector  # by how much
 
 
 def loss_terms(loss: ResidualLoss, residuals: Vector, weights: Vector | None) -> LossTerms:
     """ℓ, ℓ′ and ℓ″ of all residuals, each times its weight."""
+    if loss == Rho(_squared):  # by far the most frequent, and ten times as quick
+        ones = np.ones_like(residuals) if weights is None else weights
+        slopes = residuals if weights is None else weights * residuals
+        return LossTerms(0.5 * float(slopes @ residuals), slopes, ones, np.zeros_like(residuals))
     z = (residuals / loss.scale) ** 2
     value, first, second = loss.rho(z)
-    slopes, curvatures = first * residuals, np.maximum(first + 2.0 * z * second, _LEAST_CURVATURE * first)
+    slopes, exact = first * residuals, first + 2.0 * z * second
+    curvatures = np.maximum(exact, _LEAST_CURVATURE * first)
     values = (0.5 * loss.scale**2) * value
     if weights is None:
-        return LossTerms(float(values.sum()), slopes, curvatures)
-    return LossTerms(float(weights @ values), weights * slopes, weights * curvatures)
+        return LossTerms(float(values.sum()), slopes, curvatures, curvatures - exact)
+    return LossTerms(float(weights @ values), weights * slopes, weights * curvatures, weights * (curvatures - exact))

@@ -32,6 +32,14 @@ class Block(NamedTuple):
     residuals: Vector
 
 
+class Sampled(NamedTuple):
+    """J̃ᵀJ̃ from some rows of J, ∇f from all, and the sweeps over the rows that both took."""
+
+    squares: Matrix
+    gradient: Vector
+    passes: float
+
+
 class ResidualProblem(Problem):
     """A sum of losses of residuals; a kind of it says how residuals and rows of J are computed.
 
@@ -83,6 +91,10 @@ class ResidualProblem(Problem):
         """Sweeps over the rows that this takes: one, where it does not take differences."""
         return 1
 
+    def sampled(self, x: Vector, residuals: Vector) -> Sampled | None:
+        """What a step may do with where J costs much beside the gradient; None where all rows are as well taken."""
+        return None
+
     # ------------------------------------------------------------------------------------------------ what follows
 
     def terms(self, residuals: Vector, rows: Indices | None = None) -> LossTerms:
@@ -111,7 +123,7 @@ class ResidualProblem(Problem):
         counts = roots > 0.0
         ratio = np.divide(terms.slopes / self.n_samples, roots, out=np.zeros_like(roots), where=counts)
         for rows, jacobian in self.jacobian_rows(x, residuals, fine):
-            if not np.isfinite(jacobian).all():
+            if not np.isfinite(jacobian.sum()) and not np.isfinite(jacobian).all():
                 raise NotFinite("the Jacobian is not finite where the residuals are")
             yield Block(rows, jacobian * roots[rows, None], ratio[rows])
         if self.l2 > 0.0:

@@ -21,7 +21,7 @@ import numpy as np
 
 from trsvr._arrays import Vector
 from trsvr._vectors import all_finite
-from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better
+from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better, is_rounding
 from trsvr.parts.exactness import FoundStep, StepRules, next_tolerance
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.negative_curvature import Escape
@@ -44,7 +44,6 @@ from trsvr.solvers.base import (
 
 # Of the snapshots in checkpoints.
 _VERSION = 4
-_EPSILON = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -201,8 +200,7 @@ class RememberedCurvature(Solver):
             at_floor = self._go_on(problem, state, report, after)
             return Progress(own.expected, at_floor, may_be_saddle=True)
         at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, tried.predicted)
-        step = float(np.abs(state.x - before.x).max())
-        at_floor = at_floor or step <= _EPSILON * float(np.abs(before.x).max(initial=0.0))
+        at_floor = at_floor or is_rounding(state.x - before.x, before.x)
         if at_floor and self._learns(problem) and not tried.taken.found.products:
             at_floor, own.free = False, rules.free_steps  # the Hessian itself has not been asked
             own.pairs.forget()

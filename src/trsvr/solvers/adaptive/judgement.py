@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from trsvr._vectors import all_finite, dot
-from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better
+from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better, is_rounding
 from trsvr.parts.exactness import FoundStep, next_tolerance
 from trsvr.parts.norms import DenseNorm
 from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
 from trsvr.solvers.adaptive.state import Iteration, Outcome
 from trsvr.solvers.base import Progress
-
-_EPSILON = float(np.finfo(float).eps)
 
 
 def judge(it: Iteration) -> Progress:
@@ -30,8 +26,7 @@ def judge(it: Iteration) -> Progress:
         at_floor = _go_on(it, outcome, trial)
         return Progress(_unless_doubtful(it), at_floor, own.nonconvex)
     at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, outcome.predicted)
-    step = float(np.abs(state.x - before.x).max())
-    at_floor = at_floor or step <= _EPSILON * float(np.abs(before.x).max(initial=0.0))
+    at_floor = at_floor or is_rounding(state.x - before.x, before.x)
     report.rejected = 1
     _be_warned(it, outcome, trial)
     state.x[:], state.value, state.gradient = before.x, before.value, before.gradient

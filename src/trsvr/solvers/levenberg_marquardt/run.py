@@ -1,0 +1,149 @@
+"""Steps: what is known at the reference, and the trial point that follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trsvr._arrays import Matrix, Vector
+from trsvr.parts.damping import DampedStep, Model, Sums, damped_model, sums_of
+from trsvr.parts.second_order import CurvedModel
+from trsvr.problems.base import Problem
+from trsvr.problems.residuals import BLOCK, Block, ResidualProblem
+from trsvr.solvers.base import State
+from trsvr.solvers.levenberg_marquardt import rules
+from trsvr.solvers.levenberg_marquardt.state import Damping, Point, Trial
+
+if TYPE_CHECKING:
+    from trsvr.solvers.levenberg_marquardt.method import LevenbergMarquardt
+
+
+class Run:
+    """One epoch's view of the solver, the problem and the state."""
+
+    def __init__(self, chosen: LevenbergMarquardt, problem: Problem, state: State) -> None:
+        assert isinstance(problem, ResidualProblem)
+        assert isinstance(state.own, Damping)
+        self.chosen, self.problem, self.state, self.own = chosen, problem, state, state.own
+
+    # ------------------------------------------------------------------------------------------------- at a point
+
+    def look(self, x: Vector, value: float, residuals: Vector) -> Point:
+        """The Jacobian at a point."""
+        own, problem = self.own, self.problem
+        sampled = None if own.all_rows else problem.sampled(x, residuals)
+        if sampled is not None:
+            own.passes += sampled.passes
+            columns = np.sqrt(np.diagonal(sampled.squares))
+            return Point(x, value, residuals, Sums(sampled.squares, sampled.gradient, sampled.gradient, columns, True))
+        own.passes += problem.jacobian_passes(own.fine)
+        rows = residuals.size + (x.size if problem.l2 > 0.0 else 0)
+        blocks: Iterable[Block] = problem.linearized(x, residuals, own.fine)
+        kept = list(blocks) if rows * x.size <= BLOCK else None
+        sums = sums_of(blocks if kept is None else kept, rows, x.size, own.orthogonal)
+        return Point(x, value, residuals, sums, kept, self._bend(residuals, kept))
+
+    def _bend(self, residuals: Vector, rows: list[Block] | None) -> Matrix | float:
+        """What is to be taken from J̃ᵀJ̃ where curvatures of the loss were raised."""
+        if rows is None:
+            return 0.0
+        terms = self.problem.terms(residuals)
+        if not terms.raised.any():
+            return 0.0
+        part = np.divide(terms.raised, terms.curvatures, out=np.zeros_like(terms.raised), where=terms.curvatures > 0.0)
+        return -np.sum([b.jacobian.T @ (part[b.rows, None] * b.jacobian) for b in rows if b.rows.stop], axis=0)
+
+    def model(self) -> Model:
+        """The damped model at the reference."""
+        own = self.own
+        assert own.here is not None
+        if own.model is None:
+            own.model = damped_model(own.here.sums, self.scaled(own.here))
+            if own.here.sums.squared and own.model.ill_conditioned and not own.orthogonal:
+                own.orthogonal = own.all_rows = True
+                own.here = self.look(own.here.x, own.here.value, own.here.residuals)
+                own.model = damped_model(own.here.sums, self.scaled(own.here))
+        return own.model
+
+    def curved_model(self, second: Matrix, scaling: Vector | None = None) -> CurvedModel:
+        """The same with S."""
+        here = self.own.here
+        assert here is not None
+        scaling = self.scaled(here) if scaling is None else scaling
+        return CurvedModel(here.sums.gram() + here.bend + second, here.sums.gradient, scaling)
+
+    def scaled(self, point: Point) -> Vector:
+        """D: of columns that have become shorter it forgets slowly."""
+        own, columns = self.own, point.sums.columns
+        if self.chosen.scaling is not None:
+            return np.array(self.chosen.scaling, dtype=np.float64)
+        if own.scaling is None:
+            own.scaling = np.where(columns > 0.0, columns, 1.0)
+            alike = columns.size >= rules.MANY and own.scaling.max() <= rules.ALIKE * own.scaling.min()
+            own.same_units = alike or not self.problem.scales_columns
+        return np.ones_like(columns) if own.same_units else own.scaling
+
+    def begin(self) -> Point:
+        """The reference, computed again after a checkpoint; the first radius."""
+        own, state = self.own, self.state
+        if own.here is None:
+            own.here = self.look(state.x.copy(), *self.problem.value_at(state.x))
+            own.passes = 0.0
+        model = self.model()
+        if math.isnan(own.radius):
+            own.radius, own.first_value = self.first_radius(), own.here.value
+            own.sine = self.sine(own.here, model)
+        return own.here
+
+    def first_radius(self) -> float:
+        """Δ where nothing else is known."""
+        here = self.own.here
+        assert here is not None
+        size = float(np.linalg.norm(self.scaled(here) * here.x)) or 1.0
+        return size * (self.chosen.first_radius or (rules.FIRST_OF_SAME_UNITS if self.own.same_units else rules.FIRST))
+
+    def sine(self, point: Point, model: Model) -> float:
+        """Of the angle between r and the space that J can reach."""
+        return math.sqrt(min(model.left() / point.value, 1.0)) if point.value > 0.0 else 0.0
+
+    # ------------------------------------------------------------------------------------------------------- steps
+
+    def propose(self) -> Trial:
+        """The damped step, corrected for the path's curvature; or one with S, where that has shown what it is worth."""
+        own, model = self.own, self.model()
+        if own.curved and own.second is not None:
+            return Trial(self.curved_model(own.second).step(own.radius), True)
+        damped = model.step(own.radius)
+        if damped.damping > 0.0 and self.chosen.acceleration:
+            damped = self._accelerated(model, damped)
+        return Trial(damped, False)
+
+    def _accelerated(self, model: Model, damped: DampedStep) -> DampedStep:
+        """Half of the second derivative along the path is added, if it is not too large (Transtrum & Sethna 2012)."""
+        own, problem, here = self.own, self.problem, self.own.here
+        assert here is not None
+        if here.rows is None or own.rest > 0:
+            own.rest -= own.rest > 0
+            return damped
+        own.passes += 1
+        aside = problem.residuals_at(here.x + rules.PROBE * damped.step)
+        if not np.isfinite(aside).all():
+            return damped
+        pull = np.zeros_like(here.x)
+        roots = np.sqrt(problem.terms(here.residuals).curvatures / problem.n_samples)
+        for block in here.rows:
+            if block.rows.stop:  # not the penalty, which is no curve
+                change = (aside[block.rows] - here.residuals[block.rows]) * roots[block.rows] / rules.PROBE
+                pull += block.jacobian.T @ (2.0 / rules.PROBE * (change - block.jacobian @ damped.step))
+        bend = model.solve(pull, damped.damping)
+        scaling = self.scaled(here)
+        part = 2.0 * float(np.linalg.norm(scaling * bend)) / damped.length
+        outwards = np.linalg.norm(scaling * (here.x + damped.step)) > np.linalg.norm(scaling * here.x)
+        if not part <= (rules.CURVED_OUTWARDS if outwards else rules.CURVED):
+            return damped
+        if part < rules.STRAIGHT:
+            own.rest = rules.REST
+        return damped._replace(step=damped.step + 0.5 * bend)

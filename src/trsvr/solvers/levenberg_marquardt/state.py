@@ -1,0 +1,71 @@
+"""What a run of damped steps knows of a point, and what it remembers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from trsvr._arrays import Matrix, Vector
+from trsvr.parts.damping import DampedStep, Model, Sums
+from trsvr.problems.residuals import Block
+from trsvr.solvers.base import flat
+
+#: of the snapshots in checkpoints
+_VERSION = 2
+
+
+class Point(NamedTuple):
+    """A point, with f, the residuals, the gradient and what is kept of J there."""
+
+    x: Vector
+    value: float
+    residuals: Vector
+    sums: Sums
+    rows: list[Block] | None = None  # of J̃, where they are few
+    bend: Matrix | float = 0.0  # what the loss's own curvature adds to J̃ᵀJ̃
+
+
+@dataclass
+class Damping:
+    """What a run remembers; ``here`` is computed anew from x where it continues a checkpoint."""
+
+    radius: float = math.nan
+    scaling: Vector | None = None
+    same_units: bool = False  # of all unknowns: D is one
+    second: Matrix | None = None  # S
+    curved: bool = False  # whether the model has it
+    switched: bool = False  # whether the model has been exchanged since the last step that was kept
+    looks: int = 0  # at the whole Hessian
+    first_value: float = math.inf
+    sine: float = math.inf
+    contraction: float = 1.0  # part of the sine that the last step left, if it was a full one of Gauss and Newton
+    rest: int = 0  # steps until the path's curvature is looked at again
+    fine: bool = False  # whether differences are the finer ones
+    orthogonal: bool = False  # whether squares have too few digits
+    all_rows: bool = False  # whether some rows of J have not been enough
+    misses: int = 0
+    passes: float = 0.0  # not counted yet
+    here: Point | None = None
+    there: Point | None = None
+    model: Model | None = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+        kept = {name: entry for name, entry in vars(self).items() if name not in ("here", "there", "model")}
+        return flat({"version": _VERSION, **kept})
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        if snapshot.get("version") != _VERSION:
+            raise ValueError(f"its snapshot of damped steps has version {snapshot.get('version')}, not {_VERSION}")
+        for name in vars(self):
+            if name not in ("here", "there", "model"):
+                setattr(self, name, snapshot.get(name))
+
+
+class Trial(NamedTuple):
+    """A step from the reference to a trial point."""
+
+    damped: DampedStep
+    curved: bool
