@@ -256,15 +256,11 @@ _compiled_before: set[Any] = set()
 
 
 def _kind(plan: RunPlan) -> Any:
-    """What decides what is compiled for a run; None where that is not known."""
+    """What decides what is compiled for a run; None where nothing is, or that is not known."""
     problem = plan.problem
-    if problem.kind is None:
+    if problem.kind is None or plan.method.begins_at_once(problem):
         return None
     return repr(plan.solver), problem.kind, int(problem.n_samples).bit_length(), int(problem.n_parameters).bit_length()
-
-
-def _begins_at_once(plan: RunPlan, kind: Any) -> bool:
-    return kind in _compiled_before or plan.method.begins_at_once(plan.problem)
 
 
 def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, content: Content | None = None) -> Result:
@@ -291,7 +287,8 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
     with Stop().listening() as stop, _threads.limit(plan.threads):
         loop = Loop(plan, run, best, source, watchers, stop, keeper, plan.method.lasts_long(problem))
         try:
-            run.state = stop.compute(prepare, lasts=not _begins_at_once(plan, kind))
+            at_once = kind in _compiled_before or plan.method.begins_at_once(problem)
+            run.state = stop.compute(prepare, lasts=not at_once)
             run.state.checkpointed, run.state.time_is_up = keeper is not None, source.time_is_up
             if content is not None:
                 with _fitting():

@@ -107,7 +107,7 @@ class Loop:
             if status is not None and status.success and run.method.needs_reference and run.epoch:
                 run.charge_evaluation()
             self.best.offer(run.x, state.value, gradient, status is Status.CONVERGED)
-            row = run.row(report)
+            row = run.row(report, gradient)
             status = status or self.plan.limits.reached(row)
             if status is not None:
                 doubtful = status is Status.ROUNDING_FLOOR

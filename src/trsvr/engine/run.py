@@ -160,17 +160,20 @@ class Run:
             "seconds": self.seconds,
         }
 
-    def row(self, report: EpochReport) -> dict[str, float]:
-        """The present state as a row of the trace."""
-        gradient = self.gradient
-        known = {**self.counts(), "value": self.state.value, "gradient_norm_sq": dot(gradient, gradient)}
-        return {name: known[name] if name in known else vars(report)[name] for name in TRACE_COLUMNS}
+    def row(self, report: EpochReport, gradient: Vector) -> dict[str, float]:
+        """The present state, with the user's gradient, as a row of the trace."""
+        there = {"value": self.state.value, "gradient_norm_sq": dot(gradient, gradient)}
+        known = {**vars(report), **self.counts(), **there}
+        return {name: known[name] for name in TRACE_COLUMNS}
 
     def gap_bound(self, best: Best) -> float:
         """How far the best value is above the minimum at most: what is known where the run is, and how they differ."""
         if not (best.has_value and math.isfinite(best.value) and all_finite(self.state.gradient)):
             return math.nan
-        bound, lower = self.method.gap_bound(self.problem, self.state), self.state.value - best.value
+        known, lower = self.state.progress, self.state.value - best.value
+        bound = math.nan if known is None else known.gap_bound
+        if math.isnan(bound):
+            bound = self.method.gap_bound(self.problem, self.state)
         if np.array_equal(best.x, self.x):
             return bound
         return max(bound - lower, 0.0) + _SAME_VALUE * abs(best.value)

@@ -25,6 +25,7 @@ _SMALL_GRADIENT = 1e-6
 # Changes of the value that are larger than this many units of its last place are not rounding.
 _CLEARLY = 1e4 * np.finfo(float).eps
 _TRIED_LENGTHS = 16
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,10 @@ class GradientTest:
     def judge(self, value: float, gradient: Vector, has_value: bool, known: Progress | None = None) -> Status | None:
         """Status at a new full gradient, if it ends the run; ``known`` is what the solver knows of convergence."""
         norm_sq = dot(gradient, gradient)
-        if not all_finite(gradient) or (has_value and not math.isfinite(value)):
+        finite = math.isfinite(norm_sq) or all_finite(gradient)
+        if not finite or (has_value and not math.isfinite(value)):
             return Status.DIVERGED
-        grown = norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, np.finfo(float).tiny)
+        grown = norm_sq > _GROWTH_IS_DIVERGENCE * max(self._first_norm_sq, _TINY)
         # Gradients also grow where a run leaves a saddle point or meets a hinge: then steps are refused, or f is small.
         if grown and not (known is not None or (has_value and abs(value) <= abs(self._first_value))):
             return Status.DIVERGED
@@ -190,7 +192,7 @@ class GradientTest:
         expected = math.nan if known is None else known.expected_decrease  # not a number: the solver does not know
         if self.tol == "auto" and not math.isnan(expected) and math.isfinite(value):
             stationary = largest == 0.0 and not (known is not None and known.may_be_saddle)  # the solver will see
-            enough = AUTO_DECREASE * max(abs(value), np.finfo(float).tiny)
+            enough = AUTO_DECREASE * max(abs(value), _TINY)
             if stationary or expected <= enough:
                 self.why = "the gradient is zero" if stationary else _compared("left to gain", expected, enough)
                 return Status.CONVERGED

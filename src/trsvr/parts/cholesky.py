@@ -6,6 +6,9 @@ thread, and it changes nothing in the process. Above that it is LAPACK's, with B
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
@@ -13,6 +16,14 @@ from trsvr._blas import LONE_COLUMNS, one_blas_thread
 from trsvr._compile import kernel
 
 _OWN_COLUMNS = 512
+
+
+@functools.cache
+def _lapack() -> Any:
+    """SciPy's, which is slow to import and not needed by everybody."""
+    from scipy.linalg import lapack
+
+    return lapack
 
 
 def cholesky(matrix: Matrix) -> Matrix | None:
@@ -28,19 +39,15 @@ def cholesky(matrix: Matrix) -> Matrix | None:
 
 
 def _by_lapack(matrix: Matrix) -> Matrix | None:
-    from scipy.linalg import lapack  # slow to import, and not everybody needs it
-
     # To LAPACK, whose matrices lie column by column, the transpose: no copy is turned around.
-    factor, failed = lapack.dpotrf(matrix.T, lower=False, clean=True)
+    factor, failed = _lapack().dpotrf(matrix.T, lower=False, clean=True)
     return None if failed else factor.T
 
 
 def solve(factor: Matrix, v: Vector) -> Vector:
     """(L Lᵀ)⁻¹ v."""
     if v.size <= LONE_COLUMNS:
-        from scipy.linalg import lapack
-
-        found: Vector = lapack.dpotrs(factor.T, v, lower=False)[0]
+        found: Vector = _lapack().dpotrs(factor.T, v, lower=False)[0]
         return found
     solution = v.copy()
     _substitute(factor, solution)
@@ -49,34 +56,26 @@ def solve(factor: Matrix, v: Vector) -> Vector:
 
 def solve_many(factor: Matrix, table: Matrix) -> Matrix:
     """(L Lᵀ)⁻¹ V of a d × K matrix V."""
-    from scipy.linalg import lapack
-
     with one_blas_thread():
-        return np.ascontiguousarray(lapack.dpotrs(factor.T, table, lower=False)[0])
+        return np.ascontiguousarray(_lapack().dpotrs(factor.T, table, lower=False)[0])
 
 
 def solve_half(factor: Matrix, table: Matrix) -> Matrix:
     """L⁻¹ V."""
-    from scipy.linalg import lapack
-
     with one_blas_thread():
-        return np.ascontiguousarray(lapack.dtrtrs(factor.T, table, lower=False, trans=1)[0])
+        return np.ascontiguousarray(_lapack().dtrtrs(factor.T, table, lower=False, trans=1)[0])
 
 
 def inverse_root(factor: Matrix) -> Matrix:
     """L⁻¹ of a matrix of few columns."""
-    from scipy.linalg import lapack
-
-    found: Matrix = lapack.dtrtri(factor.T, lower=False)[0].T
+    found: Matrix = _lapack().dtrtri(factor.T, lower=False)[0].T
     return found
 
 
 def inverse(factor: Matrix) -> Matrix:
     """(L Lᵀ)⁻¹."""
-    from scipy.linalg import lapack
-
     with one_blas_thread():
-        return np.ascontiguousarray(lapack.dpotrs(factor.T, np.eye(len(factor)), lower=False)[0])
+        return np.ascontiguousarray(_lapack().dpotrs(factor.T, np.eye(len(factor)), lower=False)[0])
 
 
 def multiply(matrix: Matrix, v: Vector) -> Vector:

@@ -6,6 +6,8 @@ With P near the Hessian, α = 1 is a Newton step on every problem, whatever the 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -268,22 +270,24 @@ class DenseNorm:
     def __init__(self, losses: Matrix, penalty: Vector) -> None:
         self.losses = losses
         self.penalty = penalty
-        self.convex = bool((penalty >= 0.0).all())
-        if not (np.isfinite(losses).all() and np.isfinite(penalty).all()):
+        self.convex = float(penalty.min()) >= 0.0
+        if not math.isfinite(float(losses.sum()) + float(penalty.sum())):
             raise FloatingPointError("the curvature is too large for floating-point numbers: scale the columns of X")
-        floor = np.maximum(_FLOOR * np.diagonal(losses), _NO_CURVATURE)
-        # Where the penalty bends down, P takes its size: a step along such a coordinate is then of the right scale.
-        shift = np.maximum(np.abs(penalty), floor)
-        self._unchanged = bool((shift - penalty <= floor).all())
         matrix = losses.copy()
         on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
+        own = on_diagonal.copy()
+        floor = np.maximum(_FLOOR * own, _NO_CURVATURE)
+        # Where the penalty bends down, P takes its size: a step along such a coordinate is then of the right scale.
+        shift = np.maximum(penalty if self.convex else np.abs(penalty), floor)
+        #: whether P is the model's Hessian itself
+        self.is_hessian = self.convex or bool((shift - penalty <= floor).all())
         while True:
-            on_diagonal[:] = np.diagonal(losses) + shift
+            np.add(own, shift, out=on_diagonal)
             factor = cholesky.cholesky(matrix)
             if factor is not None:
                 break
             shift = np.maximum(10.0 * shift, 10.0 * floor)
-            self._unchanged = False
+            self.is_hessian = False
         self._factor = factor
 
     def solve(self, v: Vector) -> Vector:
@@ -300,7 +304,7 @@ class DenseNorm:
 
     def plain_inverse(self) -> Matrix | None:
         """P⁻¹ as a matrix, where P is the model's Hessian itself; None where P was changed to be positive."""
-        return cholesky.inverse(self._factor) if self._unchanged else None
+        return cholesky.inverse(self._factor) if self.is_hessian else None
 
     def product(self, v: Vector) -> Vector:
         """H v."""

@@ -31,8 +31,8 @@ def conjugate_gradients(product: Product, request: StepRequest) -> StepTaken:
     return StepTaken(found, alpha, pairs or (), request.gradient + found.product)
 
 
-def quasi_newton_step(request: StepRequest) -> StepTaken:
-    """Newton's step with P for H: no product at all, where P has learnt enough from earlier steps."""
+def newton_step(request: StepRequest) -> StepTaken:
+    """Newton's step with P for H: no product at all, where P is the model or has learnt enough from earlier steps."""
     part = min(request.alpha, 1.0)
     step, product = -part * request.norm.solve(request.gradient), -part * request.gradient
     found = NormedStep(step, product, part * request.size, Exit.BOUNDARY if part < 1.0 else Exit.TOLERANCE, 0)

@@ -34,6 +34,7 @@ class Centring(Frame):
 
     def __init__(self, means: Vector, outputs: int, exact: bool = True) -> None:
         self.means, self.outputs, self.exact = means, outputs, exact
+        self._in_full = means.astype(np.longdouble)
 
     def spread(self, rows: float) -> float:
         """Mean of ‖x_i − m‖² where that of ‖x_i‖² is known; what it is at most where m is no mean."""
@@ -54,7 +55,7 @@ class Centring(Frame):
         moved = point.copy()
         W = moved.reshape(-1, self.outputs)
         # The sum is of large numbers that cancel: it is rounded once.
-        W[-1] = W[-1] + sign * (self.means.astype(np.longdouble) @ W[:-1])
+        W[-1] = W[-1] + sign * (self._in_full @ W[:-1])
         return moved
 
     def gradient_inside(self, gradient: Vector) -> Vector:
@@ -114,7 +115,7 @@ class CentredProblem(Problem):
         self.kind_of_view = kind_of_view or CentredView
         self.n_samples, self.n_parameters, self.n_outputs = model.n_samples, model.n_parameters, model.n_outputs
         self.is_elsewhere, self.compiles, self.is_small = model.is_elsewhere, model.compiles, model.is_small
-        self.lasts_long, self.kind, self.defined_at_zero = model.lasts_long, model.kind, model.defined_at_zero
+        self.lasts_long, self.defined_at_zero = model.lasts_long, model.defined_at_zero
         self.largest_squared_row, self.certifies = model.largest_squared_row, model.certifies
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
@@ -211,6 +212,11 @@ class CentredView(CurvatureView):
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses times v."""
         return self.frame.gradient_inside(self.view.product(self.frame.outside(v)))
+
+    def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
+        """First and second derivative of f along a step, at its end."""
+        frame = self.frame
+        return self.view.line(frame.outside(x), frame.gradient_outside(gradient), frame.outside(step))
 
     def diagonal(self) -> Vector:
         """h_jj − 2 m_j h_jb + m_j² h_bb; where means are small beside their columns, h_jj will do."""

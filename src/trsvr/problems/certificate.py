@@ -89,8 +89,12 @@ def _bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
 def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:
     """Upper bounds of tᵀHt and ‖t‖ where Ht = g_b, and each entry of g_b may be wrong by ``error``."""
     K = len(g_b)
-    if K > 1:  # softmax does not see what all intercepts have in common: g_b has none of it
-        H, g_b = H + np.trace(H) / K, g_b - g_b.mean()
+    if K == 1:
+        curvature, size = float(H[0, 0]), abs(float(g_b[0])) + error
+        t = size / curvature if 0.0 < curvature < math.inf else math.inf
+        return size * t, t
+    # Softmax does not see what all intercepts have in common: g_b has none of it.
+    H, g_b = H + np.trace(H) / K, g_b - g_b.mean()
     if not np.isfinite(H).all():
         return math.inf, math.inf
     curvatures, directions = np.linalg.eigh(H)

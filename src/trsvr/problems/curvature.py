@@ -22,12 +22,14 @@ from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.losses import BENDS, curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
-from trsvr.problems.rows import SparseRows
+from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
     from trsvr.problems.linear import LinearModel
 
+# About how many rows say how long a step should be.
+_LINE_ROWS = 2000
 # Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
 _PIECES = 8
 _BATCH_PIECES = 16
@@ -119,6 +121,8 @@ class MarginView(CurvatureView):
         self._prices = Prices.of_rows(problem.n_samples, self.d, 1, problem.n_entries)
         if isinstance(self.kernels.rows, SparseRows) and not why_no_dual(problem):
             self._prices = self._prices._replace(dual=dual_price(problem))
+        if isinstance(self.kernels.rows, DenseRows) and type(problem.loss) in BENDS:  # they take arrays
+            self._prices = self._prices._replace(line=_LINE_ROWS / self.n_rows)
 
     def prices(self) -> Prices:
         """What arithmetic costs."""
@@ -191,6 +195,24 @@ class MarginView(CurvatureView):
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""
         return self._mean(DiagonalSum(self.weights, self.d))
+
+    @np.errstate(all="ignore")
+    def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
+        """First and second derivative along a step, at its end: how they change, from rows at equal distances."""
+        kernels, loss, there = self.kernels, self.problem.loss, x + step
+        every = slice(0, None, max(1, self.n_rows // _LINE_ROWS))
+        margins, labels = self.margins[every], kernels.labels[every]
+        along = np.einsum("ij,j->i", kernels.rows.values[every], step[: kernels.columns])
+        if self.problem.intercept:
+            along += step[-1]
+        scaled = along * kernels.weights[every] if kernels.weights.size else along
+        slopes = loss.slope(margins + along, labels) - loss.slope(margins, labels)
+        slope = dot(gradient + self.penalty_slopes(there) - self.penalty_slopes(x), step)
+        curvature = dot(self.penalty_curvatures(there) * step, step)
+        curvatures = loss.curvature(margins + along, labels)
+        share = self.n_rows / (self.problem.n_samples * along.size)  # rows of weight zero do not count
+        slope += share * float((slopes * scaled).sum())
+        return slope, curvature + share * float((curvatures * along * scaled).sum()), along.size
 
     def _mean(self, task: Any) -> Vector:
         return self.problem.summed(task, 1.0 / self.problem.n_samples)[1]

@@ -389,6 +389,8 @@ class LinearModel(LinearProblem):
         """The same rows under another regulariser; nothing is copied and nothing is looked at again."""
         self._check_formulas(self.loss, regularizer)
         regularizer = fitted(regularizer, self.n_features, self.n_outputs)
+        if self.is_small and self.intercept:
+            _ = self._small_centred  # once for all penalties
         other = copy.copy(self)
         other.regularizer = regularizer
         other.kernels = self.kernels._replace(regularizer=regularizer)

@@ -44,29 +44,30 @@ class Logistic(NamedTuple):
 
     def value(self, margin: Numbers, label: Numbers) -> Numbers:
         """Loss."""
-        additive, factor = self.split_value(margin, label)
-        return additive + np.log(factor)
+        return np.maximum(-margin * label, 0.0) + np.log1p(self.exponential(margin))
+
+    def exponential(self, margin: Numbers) -> Numbers:
+        """The exponential e = exp(−|z|) that all formulas are made of: compiled together they share one."""
+        return exp_minus(np.abs(margin))
 
     def split_value(self, margin: Numbers, label: Numbers) -> tuple[Numbers, Numbers]:
         """(a, c) with loss = a + log(c) and 1 ≤ c ≤ 2, so that one logarithm serves the product of many c.
 
-        A small e = exp(−|z|) would lose its digits in c: there c is one, and log(1 + e) a part of a.
+        A small e would lose its digits in c: there c is one, and log(1 + e) a part of a.
         """
-        m = margin * label
-        e = exp_minus(np.abs(m))
+        e = self.exponential(margin)
         small = np.where(e < _SMALL, e, 0.0)
         series = small * (1.0 - small * (0.5 - small * (1.0 / 3.0 - 0.25 * small)))
-        return np.maximum(-m, 0.0) + series, 1.0 + (e - small)
+        return np.maximum(-margin * label, 0.0) + series, 1.0 + (e - small)
 
     def slope(self, margin: Numbers, label: Numbers) -> Numbers:
         """Derivative, −y σ(−y z)."""
-        m = margin * label
-        e = exp_minus(np.abs(m))
-        return -label * (np.where(m > 0.0, e, 1.0) / (1.0 + e))
+        e = self.exponential(margin)
+        return -label * (np.where(margin * label > 0.0, e, 1.0) / (1.0 + e))
 
     def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative, σ(z) σ(−z)."""
-        e = exp_minus(np.abs(margin))
+        e = self.exponential(margin)
         return e / ((1.0 + e) * (1.0 + e))
 
     def conjugate(self, slope: float, label: float) -> float:

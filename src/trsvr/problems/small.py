@@ -7,6 +7,7 @@ have the same bits for any number of them.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -103,19 +104,23 @@ class SmallModel:
         self.scale = None  # of the rows: one
         if kernels.weights.size:
             self.scale = kernels.weights if chosen is None else kernels.weights[chosen]
-        self.offset: Any = 0.0
+        self.offset: Any = None
         if kernels.offset.size:
             table = kernels.offset.reshape(-1, self.outputs)
             table = table if chosen is None else table[chosen]
             self.offset = table[:, 0] if self.outputs == 1 else table.T
+        self.ones = np.ones(self.n)  # a loss may have one curvature for all rows
         self._cut_up()
 
     def _cut_up(self) -> None:
         d = self.design.shape[1]
         most = _LONE_ENTRIES // d if self.outputs == 1 else _LONE_PRODUCTS // (d * self.outputs)
         self._pieces = self._cut(most)
-        self._turned = [np.ascontiguousarray(piece.T) for _, piece in self._pieces] if self.outputs > 1 else []
         self._blocks = self._cut(_LONE_PRODUCTS // (d * d))
+
+    @cached_property
+    def _turned(self) -> list[Matrix]:
+        return [np.ascontiguousarray(piece.T) for _, piece in self._pieces]
 
     def _cut(self, most: int) -> list[tuple[slice, Matrix]]:
         slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
@@ -124,8 +129,9 @@ class SmallModel:
     @cached_property
     def mean_squares(self) -> Vector:
         """Of each column."""
-        scale = np.full(self.n, 1.0 / self.n) if self.scale is None else self.scale / self.n
-        return np.einsum("ij,ij,i->j", self.design, self.design, scale)
+        return (
+            np.einsum("ij,ij,i->j", self.design, self.design, self.ones if self.scale is None else self.scale) / self.n
+        )
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
@@ -135,22 +141,24 @@ class SmallModel:
 
     def centred(self, columns: int) -> tuple[SmallModel, Vector]:
         """The same rows with these columns centred, and what was subtracted: their weighted means."""
-        weights = np.full(self.n, 1.0 / self.n) if self.scale is None else self.scale / self.n
-        design, means = self.design.copy(), np.zeros(columns)
+        other = object.__new__(SmallModel)
+        vars(other).update(vars(self), design=self.design.copy())
+        for known in ("mean_squares", "_turned"):
+            vars(other).pop(known, None)
+        other._cut_up()
+        weights = self.ones if self.scale is None else self.scale
+        means, rows = np.zeros(columns), other.design[:, :columns]
         for _ in range(2):  # twice: a constant column is then zero, to its last bit
             with np.errstate(all="ignore"):
-                rest = _apart(design[:, :columns].T, weights)
+                rest = other._mean_row(weights)[:columns]
             rest[~np.isfinite(rest)] = 0.0
-            design[:, :columns] -= rest
+            rows -= rest
             means += rest
         middles = unmoved(means, self.design[evenly(self.n), :columns])
         if (moved := middles != means).any():
             means = middles
-            design[:, :columns][:, moved] = self.design[:, :columns][:, moved] - middles[moved]
-        other = object.__new__(SmallModel)
-        vars(other).update(vars(self), design=design)
-        vars(other).pop("mean_squares", None)
-        other._cut_up()
+            rows[:, moved] = self.design[:, :columns][:, moved] - middles[moved]
+        _ = other.mean_squares  # once for all penalties
         return other, means
 
     # -------------------------------------------------------------------------------------------- products with rows
@@ -169,12 +177,16 @@ class SmallModel:
 
     def sums(self, factors: Matrix) -> Vector:
         """Mean of the rows, each times its factor, or times its K factors."""
+        mean = self._mean_row(factors)
+        return mean if self.outputs == 1 else mean.T.ravel()
+
+    def _mean_row(self, factors: Matrix) -> Matrix:
         rows, piece = self._pieces[0]
         total = factors[..., rows] @ piece
         for rows, piece in self._pieces[1:]:
             total += factors[..., rows] @ piece
         total /= self.n
-        return total if self.outputs == 1 else total.T.ravel()
+        return total
 
     @np.errstate(all="ignore")
     def gram(self, weights: Vector) -> Matrix:
@@ -217,11 +229,12 @@ class SmallModel:
     def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix]:
         """Value and gradient, the margins, and the rows' weighted curvatures; both are probabilities where K > 1."""
         table = self.margins(x)
-        table += self.offset
+        if self.offset is not None:
+            table += self.offset
         if self.outputs == 1:
-            values, slopes = self.loss.value(table, self.labels), self.loss.slope(table, self.labels)
-            kept, curvatures = table, np.empty(self.n)
-            curvatures[:] = self.weighted(self.loss.curvature(table, self.labels))
+            loss, labels = self.loss, self.labels
+            values, slopes = loss.value(table, labels), loss.slope(table, labels)
+            kept, curvatures = table, self.weighted(loss.curvature(table, labels) * self.ones)
         else:
             values, slopes = self.loss.value_and_slopes(table, self.labels), table
             kept = curvatures = table.copy()
@@ -313,7 +326,7 @@ class _View(CurvatureView):
         self.model, self.n_rows = model, model.n
         d = model.design.shape[1] * model.outputs // self.n_outputs
         known = Prices.of_rows(model.n, d, self.n_outputs, model.design.size)
-        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER)
+        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER, line=1.0)
 
     def prices(self) -> Prices:
         """What arithmetic costs."""
@@ -331,23 +344,21 @@ class _View(CurvatureView):
             return None
         squares, sizes = model.mean_squares, np.abs(x.reshape(-1, model.outputs)).max(axis=1)
         spread = float(squares[:columns].sum())
+        intercepts, slope, curved = self.sizes()
         return GapFacts(
             least_curvature(model.regularizer, model.penalised),
-            self.between_intercepts() if model.design.shape[1] > columns else None,
+            intercepts if model.design.shape[1] > columns else None,
             spread,
             spread,
-            *self.sizes(),
+            slope,
+            curved,
             self.steady,
             float(np.sqrt(squares) @ sizes),
             lowest_value(model.loss, model.regularizer, model.penalised),
         )
 
-    def sizes(self) -> tuple[float, float]:
-        """Root mean squares of the rows' slopes and curvatures."""
-        raise NotImplementedError
-
-    def between_intercepts(self) -> Matrix:
-        """Mean Hessian of the losses between the intercepts."""
+    def sizes(self) -> tuple[Matrix, float, float]:
+        """Mean Hessian of the losses between the intercepts; root mean squares of the rows' slopes and curvatures."""
         raise NotImplementedError
 
     def steady(self, length: float) -> bool:
@@ -357,6 +368,19 @@ class _View(CurvatureView):
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
         return self.model.penalty_curvatures(x)
+
+    @np.errstate(all="ignore")
+    def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
+        """First and second derivative of f along a step, at its end; all rows are looked at."""
+        along, there, model = self.model.margins(step), x + step, self.model
+        slope, curvature = self.line_of_losses(along)
+        slope, curvature = slope / self.n_rows, curvature / self.n_rows
+        slope += float((model.penalty_slopes(there) * step).sum())
+        return slope, curvature + float((model.penalty_curvatures(there) * step * step).sum()), self.n_rows
+
+    def line_of_losses(self, along: Matrix) -> tuple[float, float]:
+        """The same of the losses' sum, where margins change by so much."""
+        raise NotImplementedError
 
 
 class SmallView(_View):
@@ -404,18 +428,20 @@ class SmallView(_View):
         """Mean Hessian of the losses times v."""
         return self.model.product(self.weights, v)
 
-    def between_intercepts(self) -> Matrix:
-        """Mean curvature."""
-        return np.array([[np.mean(self.model.weighted(self._plain_curvatures()))]])
+    def line_of_losses(self, along: Matrix) -> tuple[float, float]:
+        """Σ φ' t and Σ φ'' t², where margins change by t."""
+        model, there, weighted = self.model, self.margins + along, self.model.weighted(along)
+        slopes, curvatures = model.loss.slope(there, model.labels), model.loss.curvature(there, model.labels)
+        return float((slopes * weighted).sum()), float((curvatures * along * weighted).sum())
 
-    def _plain_curvatures(self) -> Vector:
-        """Of the losses, where those that are kept may be raised."""
-        return self.model.loss.curvature(self.margins, self.model.labels) * np.ones(self.n_rows)
-
-    def sizes(self) -> tuple[float, float]:
-        """Root mean squares of the rows' slopes and curvatures."""
-        slopes = self.model.loss.slope(self.margins, self.model.labels)
-        return tuple(np.sqrt(np.mean(self.model.weighted(one * one))) for one in (slopes, self._plain_curvatures()))
+    def sizes(self) -> tuple[Matrix, float, float]:
+        """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
+        model, n = self.model, self.n_rows
+        slopes = model.loss.slope(self.margins, model.labels)
+        curvatures = model.loss.curvature(self.margins, model.labels) * model.ones
+        squares = (slopes * slopes, curvatures**2)
+        mean, slope, curved = (float(model.weighted(one).sum()) / n for one in (curvatures, *squares))
+        return np.array([[mean]]), math.sqrt(slope), math.sqrt(curved)
 
     def steady(self, length: float) -> bool:
         """Whether curvatures stay above their half where slopes move by t times them."""
@@ -443,7 +469,7 @@ class SmallView(_View):
 
     def _change(self, x: Vector, chosen: Indices) -> Vector:
         model, rows, labels = self.model, self.model.design[chosen], self.model.labels[chosen]
-        there = _apart(rows, x) + (model.offset[chosen] if np.ndim(model.offset) else 0.0)
+        there = _apart(rows, x) + (0.0 if model.offset is None else model.offset[chosen])
         slopes = model.loss.slope(there, labels) - model.loss.slope(self.margins[chosen], labels)
         slopes *= 1.0 if model.scale is None else model.scale[chosen]
         return np.einsum("ij,i->j", rows, slopes) / chosen.size
@@ -484,18 +510,16 @@ class SmallOutputView(_View):
         """π_k (1 − π_k) of every row, weighted."""
         return self.model.weighted(self._chances * (1.0 - self._chances))
 
-    def between_intercepts(self) -> Matrix:
-        """Mean of diag(π) − ππᵀ."""
-        weighted = self.model.weighted(self._probabilities)
-        return between_outputs(np.einsum("ki,li->kl", weighted, self._probabilities)) / self.n_rows
-
-    def sizes(self) -> tuple[float, float]:
-        """Root mean squares of the rows' slopes and curvatures: the matrix has at most its trace."""
-        chances = self._probabilities
+    def sizes(self) -> tuple[Matrix, float, float]:
+        """Mean of diag(π) − ππᵀ; root mean squares of the rows' slopes and, as it has at most its trace, of that."""
+        model, chances = self.model, self._probabilities
+        weighted = model.weighted(chances)
+        between = between_outputs(np.einsum("ki,li->kl", weighted, chances)) / self.n_rows
         slopes = chances.copy()
-        slopes[self.model.labels.astype(np.intp), np.arange(self.n_rows)] -= 1.0
+        slopes[model.labels.astype(np.intp), np.arange(self.n_rows)] -= 1.0
         squares = (slopes * slopes).sum(axis=0), (chances * (1.0 - chances)).sum(axis=0) ** 2
-        return tuple(np.sqrt(np.mean(self.model.weighted(one))) for one in squares)
+        slope, curved = (float(model.weighted(one).sum()) / self.n_rows for one in squares)
+        return between, math.sqrt(slope), math.sqrt(curved)
 
     def steady(self, length: float) -> bool:
         """Whether probabilities stay positive where slopes move along t."""
@@ -517,6 +541,16 @@ class SmallOutputView(_View):
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses times v."""
         return self.model.product(self._chances, v)
+
+    def line_of_losses(self, along: Matrix) -> tuple[float, float]:
+        """Σ (π − e)ᵀt and Σ tᵀ(diag(π) − ππᵀ)t, where margins change by t."""
+        chances = self._probabilities * np.exp(along - along.max(axis=0))
+        chances /= chances.sum(axis=0)
+        moved = chances * along
+        mean = moved.sum(axis=0)
+        slopes = mean - along[self.model.labels.astype(np.intp), np.arange(self.n_rows)]
+        curvatures = (moved * along).sum(axis=0) - mean * mean
+        return float(self.model.weighted(slopes).sum()), float(self.model.weighted(curvatures).sum())
 
     @np.errstate(all="ignore")
     def diagonal(self) -> Vector:

@@ -39,6 +39,7 @@ class Prices(NamedTuple):
     direction: float = 0.0  # one more direction that improves the norm, each time this is applied
     batch_row: float = math.inf  # a row of a batch, beside one in a sum over all; nothing where it comes with that
     dual: float = math.inf  # an epoch of `ascent`
+    line: float = math.inf  # `line`
     wait: float = 0.0  # waiting for an answer, beyond its arithmetic
 
     @classmethod
@@ -162,6 +163,13 @@ class CurvatureView(Protocol):
     def step(self, request: StepRequest) -> StepTaken:
         """A trust-region step on the whole Hessian."""
         return request.usual(lambda v: self.product(v) + request.penalty * v, request)
+
+    def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
+        """First and second derivative of t ↦ f(x + t·step) at t = 1, about, and from how many rows.
+
+        The view's point is x, where f has this gradient.
+        """
+        _has_no("line")
 
     def walk(self, request: WalkRequest) -> WalkTaken:
         """Steps on batches."""

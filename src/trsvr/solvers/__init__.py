@@ -30,10 +30,13 @@ BY_NAME: dict[str, Any] = {
 }
 
 
+_DEFAULT = TRSVR()
+
+
 def solver_from(given: Any) -> Any:
     """The solver that a user asks for: None is `TRSVR`, a text one of the names above, anything else itself."""
     if given is None:
-        return TRSVR()
+        return _DEFAULT
     return BY_NAME[_check.one_of("solver", given, BY_NAME)]() if isinstance(given, str) else given
 
 

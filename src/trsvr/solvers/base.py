@@ -51,6 +51,7 @@ class Progress(NamedTuple):
     expected_decrease: float = math.nan  # how far f is above its minimum, about; NaN where only the gradient can tell
     at_floor: bool = False  # whether values no longer tell points apart
     may_be_saddle: bool = False  # whether a point where the gradient vanishes may be none of a minimum
+    gap_bound: float = math.nan  # how far f is above its minimum at most, where that was looked at
 
 
 def _never() -> bool:

@@ -27,7 +27,7 @@ from trsvr.parts.gradients import NoMemory
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.pairs import Pairs
 from trsvr.parts.second_look import second_look
-from trsvr.parts.steps import conjugate_gradients, quasi_newton_step
+from trsvr.parts.steps import conjugate_gradients, newton_step
 from trsvr.problems.base import Problem, hessian_at
 from trsvr.problems.steps import Exit, Norm, NormedStep, StepRequest, StepTaken
 from trsvr.solvers.base import (
@@ -175,7 +175,7 @@ class RememberedCurvature(Solver):
         )
         if self._learns(problem) and own.pairs.directions is not None and own.free < rules.free_steps:
             own.free += 1
-            return quasi_newton_step(request)
+            return newton_step(request)
         own.free = 0
         taken = conjugate_gradients(product, request)
         own.pairs.remember(taken.pairs, rules.pairs if self._learns(problem) else rules.fewer_pairs)

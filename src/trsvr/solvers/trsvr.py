@@ -114,7 +114,7 @@ class TRSVR(Preset):
         Without a number, the paper's algorithm takes the α that SVRG would.
         """
         method = self.method
-        if self == TRSVR() and isinstance(problem, ResidualProblem):
+        if isinstance(problem, ResidualProblem) and self == TRSVR():
             smaller = min(problem.n_residuals, problem.n_parameters)
             return LevenbergMarquardt() if smaller <= _LARGEST_FACTOR else method
         if isinstance(method, AdaptiveTRSVR):

@@ -8,7 +8,8 @@ from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr.parts.acceptance import Point
 from trsvr.parts.exactness import FoundStep
-from trsvr.parts.steps import conjugate_gradients, walk
+from trsvr.parts.norms import DenseNorm
+from trsvr.parts.steps import conjugate_gradients, newton_step, walk
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken, WalkRequest
 from trsvr.solvers.adaptive.dual import ascend
 from trsvr.solvers.adaptive.endings import escape_of
@@ -34,7 +35,7 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
         length=taken.found.length / size if size > 0.0 else 0.0,
         predicted_gradient=taken.predicted_gradient if own.norm.exact else None,
     )
-    state.x += taken.found.step
+    state.x += _stretch(it, measured, taken.found) * taken.found.step
     report.steps += 1
     if own.escape.direction is None and not own.norm.exact and _inner_steps_pay(it):
         _inner_steps(it, report.outcome, draws)
@@ -76,7 +77,7 @@ def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
     size = math.sqrt(measured.norm.dual(gradient))
     request = _request(it, measured, gradient, size)
     if measured.product is not None:
-        taken = conjugate_gradients(measured.product, request)
+        taken = _on_model(measured, request)
     else:
         taken = own.here.step(request)
         own.norm.pairs.remember(taken.pairs, it.rules.pairs)
@@ -85,6 +86,33 @@ def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
         own.norm.products += taken.found.products
     own.radius.alpha = report.alpha = taken.alpha
     return taken, size
+
+
+def _on_model(measured: Measured, request: StepRequest) -> StepTaken:
+    """Newton's step where P is the model's Hessian, factored; conjugate gradients where P is another matrix."""
+    if isinstance(measured.norm, DenseNorm) and measured.norm.is_hessian:
+        return newton_step(request)
+    assert measured.product is not None
+    return conjugate_gradients(measured.product, request)
+
+
+def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
+    """How many times as long the step should be: one step of Newton's method for that, from its end.
+
+    Far from the minimiser the losses' curvatures fall along a step, which then ends too early.
+    """
+    own, rules = it.own, it.rules
+    # Near the minimiser steps are right; those on a sample of P leave a part all the same.
+    little = rules.stretched_from if own.norm.rows >= it.problem.n_samples else rules.helpful
+    whole = measured.product is None or own.nonconvex or math.isinf(own.here.prices().line)
+    if whole or not found.is_inside or 0.0 < own.radius.contraction <= little:
+        return 1.0
+    slope, curvature, rows = own.here.line(it.state.x, it.state.gradient, found.step)
+    it.report.gradient_evaluations += rows
+    if not (math.isfinite(slope) and 0.0 < curvature < math.inf):
+        return 1.0
+    times = min(max(1.0 - slope / curvature, rules.shortest_stretch), rules.longest_stretch)
+    return times if abs(times - 1.0) > rules.hardly_stretched else 1.0
 
 
 def _request(it: Iteration, measured: Measured, gradient: Vector, size: float) -> StepRequest:
@@ -120,11 +148,10 @@ def _inner_steps_pay(it: Iteration) -> bool:
 def _inner_steps(it: Iteration, outcome: Outcome, draws: Draws) -> None:
     """Steps on batches, from the end of the first step."""
     state, own, rules, report, measured = it.state, it.own, it.rules, it.report, outcome.measured
-    model = measured.product
-    assert model is not None  # on the whole Hessian no batch is drawn
+    assert measured.product is not None  # on the whole Hessian no batch is drawn
 
     def step(estimate: Vector, size: float) -> Vector:
-        taken = conjugate_gradients(model, _request(it, measured, estimate, size))
+        taken = _on_model(measured, _request(it, measured, estimate, size))
         own.radius.alpha = report.alpha = taken.alpha
         return taken.found.step
 

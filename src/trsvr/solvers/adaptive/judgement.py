@@ -24,7 +24,8 @@ def judge(it: Iteration) -> Progress:
     before, trial = outcome.before, Point(state.x, state.value, state.gradient, decrease)
     if finite and is_better(before, trial):
         at_floor = _go_on(it, outcome, trial)
-        return Progress(_unless_doubtful(it), at_floor, own.nonconvex)
+        expected, bound = _unless_doubtful(it)
+        return Progress(expected, at_floor, own.nonconvex, bound)
     at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, outcome.predicted)
     at_floor = at_floor or is_rounding(state.x - before.x, before.x)
     report.rejected = 1
@@ -63,17 +64,17 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     return full and radius.contraction > rules.useless and gained_nothing(before, state.value, outcome.predicted)
 
 
-def _unless_doubtful(it: Iteration) -> float:
-    """What is expected to be left; what the certificate says where that is much more, and still falls."""
+def _unless_doubtful(it: Iteration) -> tuple[float, float]:
+    """What is expected to be left, or what the certificate says where that is much more, and still falls; and that."""
     state, own, rules = it.state, it.own, it.rules
     if not own.expected_decrease <= (state.goal.decrease or rules.little * abs(state.value)):
-        return own.expected_decrease
+        return own.expected_decrease, math.nan
     before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
     cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
     part = rules.certified_small if cheap else rules.certified
     enough = part * abs(state.value) if cheap else max(part * abs(state.value), state.goal.decrease)
     doubtful = own.bound > enough and own.bound < rules.falls * before
-    return own.bound if doubtful else own.expected_decrease
+    return own.bound if doubtful else own.expected_decrease, own.bound
 
 
 def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:

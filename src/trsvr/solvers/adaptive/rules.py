@@ -75,6 +75,13 @@ class Rules(StepRules):
     least_part: float = 0.05
     #: a model is right where f fell by at least this part of what it predicted
     right: float = 0.8
+    #: how long a step on P of all rows is is looked at where the last one left more; on a sample: `helpful`
+    stretched_from: float = 0.003
+    #: it becomes so many times the step at least, and at most
+    shortest_stretch: float = 0.25
+    longest_stretch: float = 4.0
+    #: a length that is right to this part stays as it is
+    hardly_stretched: float = 0.05
     #: where outputs could share a matrix no more exactly than the last gain was predicted, if that was wrong by more
     cg_mistaken: float = 0.1
 

@@ -1,0 +1,79 @@
+"""Derivatives of f along a step, at its end, against differences of f and of its gradient."""
+
+import numpy as np
+import pytest
+
+import trsvr
+from trsvr.problems import L2, LinearModel, Logistic, Poisson, PseudoHuber, Softmax, SquaredHinge
+from trsvr.problems.curvature import MarginView
+
+LOSSES = (Logistic(), SquaredHinge(), PseudoHuber(0.7), Poisson(), Softmax())
+
+
+def problem_of(loss, rng, n=60, weighted=True):
+    X = rng.normal(size=(n, 4))
+    y = {"Poisson": rng.poisson(2.0, n), "PseudoHuber": rng.normal(size=n)}.get(type(loss).__name__)
+    y = np.arange(n) % (3 if isinstance(loss, Softmax) else 2) if y is None else y
+    weights = rng.integers(0, 3, n) if weighted else None
+    return LinearModel(X, y, loss, L2(0.3), intercept=True, sample_weight=weights)
+
+
+def by_differences(problem, x, step, small=1e-6):
+    slopes = [problem.value_and_gradient(x + t * step)[1] @ step for t in (1.0 - small, 1.0, 1.0 + small)]
+    return slopes[1], (slopes[2] - slopes[0]) / (2.0 * small)
+
+
+def check(view, problem, frame, x, step):
+    _, gradient = view.evaluate(frame.inside(x))
+    slope, curvature, rows = view.line(frame.inside(x), gradient, frame.inside(step))
+    assert rows <= view.n_rows
+    np.testing.assert_allclose((slope, curvature), by_differences(problem, x, step), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_small_views(loss, weighted):
+    rng = np.random.default_rng(1)
+    problem = problem_of(loss, rng, weighted=weighted)
+    x, step = 0.3 * rng.normal(size=(2, problem.n_parameters))
+    assert problem.is_small
+    centred = problem.centred()
+    check(centred.curvature_view(), problem, centred.frame, x, step)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compiled_view(weighted):
+    rng = np.random.default_rng(2)
+    problem = problem_of(Logistic(), rng, weighted=weighted)
+    x, step = 0.3 * rng.normal(size=(2, problem.n_parameters))
+    check(MarginView(problem), problem, problem.frame, x, step)
+
+
+def test_few_rows_say_it_about_right():
+    rng = np.random.default_rng(3)
+    problem = problem_of(Logistic(), rng, n=40_000, weighted=False)
+    view, x = MarginView(problem), np.zeros(problem.n_parameters)
+    step = rng.normal(size=x.size)
+    _, gradient = view.evaluate(x)
+    slope, curvature, rows = view.line(x, gradient, step)
+    assert rows == 2000
+    np.testing.assert_allclose((slope, curvature), by_differences(problem, x, step), rtol=0.1, atol=0.03)
+
+
+@pytest.mark.parametrize("rows", [200, 20_000])
+def test_steps_of_the_right_length_save_iterations(rows):
+    """Labels that a plane nearly divides: every step of Newton's method is too short there."""
+    from dataclasses import replace
+
+    from trsvr.solvers.adaptive.method import AdaptiveTRSVR, Rules
+
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(rows, 8))
+    y = X @ rng.normal(size=8) + 0.05 * rng.logistic(size=rows) > 0.0
+    problem = LinearModel(X, y, Logistic(), L2(1e-6))
+    as_they_are = AdaptiveTRSVR(rules=replace(Rules(), shortest_stretch=1.0, longest_stretch=1.0))
+    plain, longer = trsvr.minimize(problem, as_they_are), trsvr.minimize(problem)
+    assert plain.success
+    assert longer.success
+    assert longer.epochs <= plain.epochs - 2
+    np.testing.assert_allclose(longer.value, plain.value, rtol=1e-11)
