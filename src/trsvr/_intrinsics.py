@@ -230,7 +230,7 @@ def _compiled_where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _place(label: Any) -> Any:
-    return (label.astype(np.intp), np.arange(label.size)) if np.ndim(label) else int(label)
+    return (label.astype(np.intp, copy=False), np.arange(label.size)) if np.ndim(label) else int(label)
 
 
 def entry_of(label: Any, table: Any) -> Any:
@@ -243,7 +243,7 @@ def _compiled_entry_of(label: Any, table: Any) -> Any:
     return lambda label, table: table[int(label)]
 
 
-def add_to_entry(label: Any, amount: float, table: Any) -> None:
+def add_to_entry(label: Any, amount: Any, table: Any) -> None:
     """Add to the same entries."""
     table[_place(label)] += amount
 

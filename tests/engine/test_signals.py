@@ -221,10 +221,14 @@ def test_a_signal_while_the_last_epoch_is_recorded_does_not_undo_the_end(convex,
 
 def recording(stop, signals, done):
     """Record something while so many signals come."""
-    with stop.listening(), stop.held():
+
+    def record():
         for _ in range(signals):
             send(signal.SIGINT)
         done.append("recorded")
+
+    with stop.listening():
+        stop.hold(record)
 
 
 def test_a_signal_waits_while_something_is_recorded():

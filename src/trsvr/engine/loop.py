@@ -101,24 +101,26 @@ class Loop:
 
     def look(self, report: EpochReport) -> bool:
         """At an epoch's end, with value and gradient known: judge, record, show; returns whether to go on."""
+        return self.stop.hold(lambda: self._look(report))
+
+    def _look(self, report: EpochReport) -> bool:
         run, test, state, gradient = self.work, self.plan.test, self.work.state, self.work.gradient
-        with self.stop.held():
-            status = test.judge(state.value, gradient, run.has_value, state.progress)
-            if status is not None and status.success and run.method.needs_reference and run.epoch:
-                run.charge_evaluation()
-            self.best.offer(run.x, state.value, gradient, status is Status.CONVERGED)
-            row = run.row(report, gradient)
-            status = status or self.plan.limits.reached(row)
-            if status is not None:
-                doubtful = status is Status.ROUNDING_FLOOR
-                why = test.why if status is Status.CONVERGED else ""
-                self.final = self.compute(self._doubted_floor) if doubtful else (status, why)
-            recorded = status is not None or run.epoch % self.plan.trace_every == 0
-            if recorded:
-                run.rows.append(row)
-            self._keep()
-            if recorded:
-                self.watchers.show(run, self.best, self.plan.limits, status, self.stop)
+        status = test.judge(state.value, gradient, run.has_value, state.progress)
+        if status is not None and status.success and run.method.needs_reference and run.epoch:
+            run.charge_evaluation()
+        self.best.offer(run.x, state.value, gradient, status is Status.CONVERGED)
+        row = run.row(report, gradient)
+        status = status or self.plan.limits.reached(row)
+        if status is not None:
+            doubtful = status is Status.ROUNDING_FLOOR
+            why = test.why if status is Status.CONVERGED else ""
+            self.final = self.compute(self._doubted_floor) if doubtful else (status, why)
+        recorded = status is not None or run.epoch % self.plan.trace_every == 0
+        if recorded:
+            run.rows.append(row)
+        self._keep()
+        if recorded:
+            self.watchers.show(run, self.best, self.plan.limits, status, self.stop)
         return status is None
 
     def _keep(self) -> None:
@@ -138,8 +140,7 @@ class Loop:
             # Methods that need no full gradient get one only for a row of the trace.
             if solver.needs_reference or run.epoch % self.plan.trace_every == 0 or limits.reached(run.counts()):
                 break
-            with self.stop.held():
-                self._keep()
+            self.stop.hold(self._keep)
         run.announce(self.source, limits)
         self.compute(run.evaluate)
         if solver.judges or (self.plan.test.active and not solver.needs_reference):

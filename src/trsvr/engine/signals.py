@@ -83,15 +83,15 @@ class Stop:
         finally:
             self._armed = before
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Let a signal wait until the block is complete."""
+    def hold(self, block: Callable[[], Answer]) -> Answer:
+        """The answer of a call that a signal waits for."""
         before, self._armed = self._armed, False
         try:
-            yield
+            answer = block()
         finally:
             self._armed = before
         self.check()
+        return answer
 
     def check(self) -> None:
         """End the run if a signal has come."""

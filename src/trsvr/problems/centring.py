@@ -68,6 +68,10 @@ class Centring(Frame):
 
     @np.errstate(all="ignore")  # where a loss overflows, the gradient is not finite, and the step is refused
     def _carried(self, gradient: Vector, sign: float) -> Vector:
+        if self.outputs == 1:
+            g = gradient.copy()
+            g[:-1] += self.means * (sign * g[-1])
+            return g
         G = gradient.reshape(-1, self.outputs).copy()
         G[:-1] += sign * self.means[:, None] * G[-1]
         return G.ravel()

@@ -22,6 +22,7 @@ from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.losses import BENDS, curvature_bound
 from trsvr.problems.margins import MarginKernels, Sample
 from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
+from trsvr.problems.regularizers import least_curvature, penalty_curvatures, penalty_slopes
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
@@ -114,6 +115,8 @@ class MarginView(CurvatureView):
         self.margins = np.zeros(self.n_rows)
         self.weights = np.zeros(self.n_rows)
         self._raised = False  # whether the curvatures are
+        # One of the package's, which take arrays: a compiled call would cost ten times as much on few columns.
+        self._known_penalty = least_curvature(problem.regularizer, self.d) is not None
         self._gram = SampledMatrix(problem, self.kernels)
         bound = curvature_bound(problem.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
@@ -163,12 +166,16 @@ class MarginView(CurvatureView):
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
+        if self._known_penalty:
+            return penalty_slopes(self.problem.regularizer, x, self.kernels.columns)
         out = np.empty(self.d)
         compiled_for(MarginKernels.penalty_slopes, self.kernels)(self.kernels, x, out)
         return out
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
+        if self._known_penalty:
+            return penalty_curvatures(self.problem.regularizer, x, self.kernels.columns)
         out = np.empty(self.d)
         compiled_for(MarginKernels.penalty_curvatures, self.kernels)(self.kernels, x, out)
         return out

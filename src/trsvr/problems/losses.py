@@ -226,16 +226,17 @@ class Softmax(NamedTuple):
         for k in range(1, len(margins)):
             largest = np.maximum(largest, margins[k])
         of_label = entry_of(label, margins) - largest
-        total: Numbers = 0.0
-        others: Numbers = 0.0
         for k in range(len(margins)):
             margins[k] = exp_minus(largest - margins[k])
-            total += margins[k]
-            others += np.where(label == k, 0.0, margins[k])
         own = entry_of(label, margins)
+        add_to_entry(label, -own, margins)  # it is zero now, and the others add up
+        others = margins[0]
+        for k in range(1, len(margins)):
+            others = others + margins[k]
+        total = others + own
         for k in range(len(margins)):
             margins[k] /= total
-        add_to_entry(label, -1.0, margins)
+        add_to_entry(label, -(others / total), margins)
         # Where the label is the most probable the loss is small, and keeps its digits in another form.
         return np.where(others <= own, np.log1p(others / np.maximum(own, _TINY)), np.log(total) - of_label)
 

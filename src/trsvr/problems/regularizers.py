@@ -16,7 +16,7 @@ from numba import types
 from numba.extending import overload
 
 from trsvr import _check
-from trsvr._arrays import Numbers
+from trsvr._arrays import Numbers, Vector
 from trsvr._compile import record
 
 
@@ -108,6 +108,20 @@ def least_curvature(regularizer: Any, d: int) -> Any:
         parts = [least_curvature(part, d) for part in regularizer]
         return None if any(part is None for part in parts) else parts[0] + parts[1]
     return None
+
+
+def penalty_slopes(regularizer: Any, x: Vector, penalised: int) -> Vector:
+    """∇r(x), where the first so many coordinates are penalised; plain formulas."""
+    out = np.zeros(x.size)
+    out[:penalised] = regularizer.slope(x[:penalised], penalised)
+    return out
+
+
+def penalty_curvatures(regularizer: Any, x: Vector, penalised: int) -> Vector:
+    """Diagonal of ∇²r(x), in the same way."""
+    out = np.zeros(x.size)
+    out[:penalised] = regularizer.curvature(x[:penalised], penalised)
+    return out
 
 
 Regularizer = L2 | DoubleWell | Sum

@@ -24,7 +24,7 @@ from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, Squar
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.matrix import as_matrix
 from trsvr.problems.output_curvature import raised_chances
-from trsvr.problems.regularizers import L2, DoubleWell, Sum, least_curvature
+from trsvr.problems.regularizers import L2, DoubleWell, Sum, least_curvature, penalty_curvatures, penalty_slopes
 from trsvr.problems.rows import DenseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
@@ -38,6 +38,8 @@ _COLUMNS = 96
 # The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices.
 _LONE_ENTRIES = 9000
 _LONE_PRODUCTS = 2**18
+# Centred: a column whose squared mean is no more than this part of its mean square.
+_CENTRED = 1e-6
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
 _CHEAPER = 8.0
 # A mean so many median deviations from the median is not where the column is: centred there, its digits would be lost.
@@ -101,6 +103,8 @@ class SmallModel:
         self.design = np.ones((self.n, problem.n_features + int(problem.intercept)))
         self.design[:, : problem.n_features] = values if chosen is None else values[chosen]
         self.labels = kernels.labels if chosen is None else kernels.labels[chosen]
+        if self.outputs > 1:
+            self.labels = self.labels.astype(np.intp)
         self.scale = None  # of the rows: one
         if kernels.weights.size:
             self.scale = kernels.weights if chosen is None else kernels.weights[chosen]
@@ -139,11 +143,21 @@ class SmallModel:
         vars(other).update(vars(self), regularizer=regularizer)
         return other
 
+    def is_centred(self, columns: int) -> bool:
+        """Whether these columns' means are next to nothing beside their sizes: standardised data, most of all."""
+        with np.errstate(all="ignore"):
+            return bool((self.means[:columns] ** 2 <= _CENTRED * self.mean_squares[:columns]).all())
+
+    @cached_property
+    def means(self) -> Vector:
+        """Of each column."""
+        return self._mean_row(self.ones if self.scale is None else self.scale)
+
     def centred(self, columns: int) -> tuple[SmallModel, Vector]:
         """The same rows with these columns centred, and what was subtracted: their weighted means."""
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), design=self.design.copy())
-        for known in ("mean_squares", "_turned"):
+        for known in ("means", "mean_squares", "_turned"):
             vars(other).pop(known, None)
         other._cut_up()
         weights = self.ones if self.scale is None else self.scale
@@ -238,7 +252,7 @@ class SmallModel:
         else:
             values, slopes = self.loss.value_and_slopes(table, self.labels), table
             kept = curvatures = table.copy()
-            kept[self.labels.astype(np.intp), np.arange(self.n)] += 1.0
+            kept[self.labels, np.arange(self.n)] += 1.0
         gradient = self.sums(self.weighted(slopes))
         value = float(self.weighted(values).sum()) / self.n
         weights = x[: self.penalised]
@@ -265,15 +279,11 @@ class SmallModel:
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        out = np.zeros(x.size)
-        out[: self.penalised] = self.regularizer.slope(x[: self.penalised], self.penalised)
-        return out
+        return penalty_slopes(self.regularizer, x, self.penalised)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        out = np.zeros(x.size)
-        out[: self.penalised] = self.regularizer.curvature(x[: self.penalised], self.penalised)
-        return out
+        return penalty_curvatures(self.regularizer, x, self.penalised)
 
 
 def squared_norms(matrix: Any) -> Vector:
@@ -516,7 +526,7 @@ class SmallOutputView(_View):
         weighted = model.weighted(chances)
         between = between_outputs(np.einsum("ki,li->kl", weighted, chances)) / self.n_rows
         slopes = chances.copy()
-        slopes[model.labels.astype(np.intp), np.arange(self.n_rows)] -= 1.0
+        slopes[model.labels, np.arange(self.n_rows)] -= 1.0
         squares = (slopes * slopes).sum(axis=0), (chances * (1.0 - chances)).sum(axis=0) ** 2
         slope, curved = (float(model.weighted(one).sum()) / self.n_rows for one in squares)
         return between, math.sqrt(slope), math.sqrt(curved)
@@ -548,7 +558,7 @@ class SmallOutputView(_View):
         chances /= chances.sum(axis=0)
         moved = chances * along
         mean = moved.sum(axis=0)
-        slopes = mean - along[self.model.labels.astype(np.intp), np.arange(self.n_rows)]
+        slopes = mean - along[self.model.labels, np.arange(self.n_rows)]
         curvatures = (moved * along).sum(axis=0) - mean * mean
         return float(self.model.weighted(slopes).sum()), float(self.model.weighted(curvatures).sum())
 
@@ -581,19 +591,19 @@ class WholeOutputView(SmallOutputView):
 
         Nothing is subtracted, and digits stay where a class is all but sure: 1 − π_k is the sum of the others.
         """
-        model, chances = self.model, self._chances
-        design, outputs, d = model.design, model.outputs, model.design.shape[1]
-        spread = (design[:, :, None] * chances.T[:, None, :]).reshape(self.n_rows, -1)
-        weighted = spread if model.scale is None else spread * model.scale[:, None]
-        matrix = np.zeros((d * outputs, d * outputs))
-        most = max(1, _LONE_PRODUCTS // matrix.size)
+        model, outputs, d = self.model, self.model.outputs, self.model.design.shape[1]
+        # An output's columns lie together until the end: so there are fewer and longer loops.
+        spread = (self._chances.T[:, :, None] * model.design[:, None, :]).reshape(self.n_rows, -1)
+        weighted = -spread if model.scale is None else spread * -model.scale[:, None]
+        together = np.zeros((outputs * d, outputs * d))
+        most = max(1, _LONE_PRODUCTS // together.size)
         for begin in range(0, self.n_rows, most):
-            matrix -= weighted[begin : begin + most].T @ spread[begin : begin + most].copy()  # else it is BLAS's syrk
-        matrix /= self.n_rows
-        pairs = matrix.reshape(d, outputs, d, outputs)
-        each = np.arange(outputs)
-        pairs[:, each, :, each] = 0.0
-        pairs[:, each, :, each] = -pairs.sum(axis=3).transpose(1, 0, 2)
+            together += weighted[begin : begin + most].T @ spread[begin : begin + most]
+        blocks = together.reshape(outputs, d, outputs, d)
+        for k in range(outputs):
+            blocks[k, :, k] = 0.0
+            blocks[k, :, k] = -blocks[k].sum(axis=1)
+        matrix = blocks.transpose(1, 0, 3, 2).reshape(together.shape) / self.n_rows
         if d * outputs > model.penalised:
             # What all intercepts have in common the losses do not see: it stays where it is, and rounding out of it.
             matrix[-outputs:, -outputs:] += np.trace(matrix[-outputs:, -outputs:]) / outputs
