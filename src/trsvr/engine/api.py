@@ -275,16 +275,20 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
     kind = _kind(plan)
 
     def prepare() -> State:
-        problem.warm_up()
+        is_new = kind is None or kind not in _compiled_before
+        if is_new:
+            problem.warm_up()
         run.method = plan.method.resolve(problem, plan.start, recommended_step)
         if run.method.centres:
             run.problem = problem.centred()
         state = run.method.init(run.problem, run.problem.frame.inside(plan.start))
+        if is_new:
+            run.method.warm_up(state)
         if kind is not None:
             _compiled_before.add(kind)
         return state
 
-    with Stop().listening() as stop, _threads.limit(plan.threads):
+    with Stop().listening() as stop, _threads.limit(plan.threads or _threads.current()):
         loop = Loop(plan, run, best, source, watchers, stop, keeper, plan.method.lasts_long(problem))
         try:
             at_once = kind in _compiled_before or plan.method.begins_at_once(problem)

@@ -98,7 +98,6 @@ class AdaptiveTRSVR(Solver):
         dense = kind == "dense"
         # Steps on batches that were asked for go with a sampled P; so nothing is as cheap then.
         cheap = self._choices[:2] == (None, None) and n * here.prices().matrix_row <= rules.cheap_matrix
-        here.warm_up(dense)
         bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
         first = max(int(n * rules.first_batch), 1)
         ascends = kind == "diagonal" and self._choices == Choices(None, None, None, None)
@@ -117,6 +116,11 @@ class AdaptiveTRSVR(Solver):
             here.ascent() if ascends else None,
         )
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
+
+    def warm_up(self, state: State) -> None:
+        """Compile (or load) what the views need."""
+        own = own_state(state)
+        own.here.warm_up(own.kind == "dense")
 
     def evaluate(self, problem: Problem, state: State, coming: Draws | None) -> tuple[float, Vector]:
         """Full value and gradient at x, keeping what the curvature there needs."""

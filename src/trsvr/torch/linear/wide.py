@@ -63,9 +63,7 @@ class WideTensorView(TensorView):
         super().__init__(problem)
         self._weights: Tensor | None = None
         self._values: Tensor = self.sums.rows.values
-        if self.sums.table is None:
-            self.sums.table = Preconditioner()
-        self._known: Preconditioner = self.sums.table
+        self.sums.table = Preconditioner()  # a run begins without a matrix: the last one's would change its bits
         # The matrix is the view's own affair, and directions that improve a norm would have to travel.
         self._prices = self._prices._replace(matrix_row=math.inf, direction=math.inf, batch_row=math.inf)
 
@@ -79,9 +77,11 @@ class WideTensorView(TensorView):
         self._weights = None
         return super().raise_curvatures(steep, flat)
 
-    def warm_up(self, dense: bool) -> None:
-        """A run begins without a matrix: the last one's would change its bits."""
-        self._known.inverse = None
+    @property
+    def _known(self) -> Preconditioner:
+        """The matrix that both views of a run share."""
+        known: Preconditioner = self.sums.table
+        return known
 
     def snapshot(self) -> dict[str, Any]:
         """What the view knows, and where the matrix was made."""
