@@ -26,11 +26,11 @@ from trsvr.problems import (
 Long = np.longdouble
 
 
-def losses(loss: Any, Z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Losses (n), slopes (n, K) and curvatures (n, K, K) at margins Z."""
+def losses(loss: Any, Z: np.ndarray, y: np.ndarray, slack: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Losses (n), slopes (n, K) and curvatures (n, K, K) at margins Z; a hinge bends to ``slack`` beyond its kink."""
     if isinstance(loss, Softmax):
         return _softmax(Z, y)
-    value, slope, curvature = _of_one_margin(loss, Z[:, 0], y.astype(Long))
+    value, slope, curvature = _of_one_margin(loss, Z[:, 0], y.astype(Long), slack)
     return value, slope[:, None], curvature[:, None, None]
 
 
@@ -47,7 +47,7 @@ def _softmax(Z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 @np.errstate(all="ignore")
-def _of_one_margin(loss: Any, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _of_one_margin(loss: Any, z: np.ndarray, y: np.ndarray, slack: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     e = np.exp(-np.abs(z))
     if isinstance(loss, Logistic):
         value = np.maximum(-y * z, 0) + np.log1p(e)
@@ -57,7 +57,7 @@ def _of_one_margin(loss: Any, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray,
         return value, np.where(z > 0, 1, e) / (1 + e) - y, e / (1 + e) ** 2
     if isinstance(loss, SquaredHinge):
         gap = np.maximum(1 - y * z, 0)
-        return gap**2, -2 * y * gap, 2 * (gap > 0).astype(Long)
+        return gap**2, -2 * y * gap, 2 * (1 - y * z > -slack).astype(Long)
     if isinstance(loss, Squared):
         return (z - y) ** 2 / 2, z - y, np.ones_like(z)
     if isinstance(loss, Poisson | Tweedie | Gamma):
@@ -104,9 +104,9 @@ class Truth:
         self.penalty = np.zeros((self.A.shape[1], self.K), Long)
         self.penalty[: self.columns] = (Long(case.strength) / self.units**2)[:, None]
 
-    def losses(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def losses(self, U: np.ndarray, slack: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of all rows, with slopes and curvatures."""
-        return losses(self.loss, self.A @ U + self.offset, self.labels)
+        return losses(self.loss, self.A @ U + self.offset, self.labels, slack)
 
     def value(self, U: np.ndarray) -> Any:
         """The value f."""
@@ -126,10 +126,13 @@ class Truth:
         return U
 
     def minimum(self, start: np.ndarray) -> tuple[Any, float]:
-        """The smallest value of f, by Newton's method with halving; and what a last step would still gain."""
-        U, value, falls = start, self.value(start), Long(0)
+        """The smallest value of f, by Newton's method with halving; and how far above it that may be.
+
+        That is what a last step would still gain, or the duality gap where kinks make that too much.
+        """
+        U, value, falls, dual, slack = start, self.value(start), Long(0), Long(0), 0.0
         for _ in range(300):
-            _, slopes, curvatures = self.losses(U)
+            _, slopes, curvatures = self.losses(U, slack)
             gradient = self.A.T @ (self.scale[:, None] * slopes) / self.n + self.penalty * U
             weighted = self.scale[:, None, None] * curvatures / self.n
             H = np.zeros((*U.shape, *U.shape), Long)
@@ -140,6 +143,9 @@ class Truth:
             H = H.reshape(U.size, U.size) + np.diag(self.penalty.ravel())
             step = -_solve(H, gradient.ravel()).reshape(U.shape)
             falls, part = -(gradient * step).sum(), Long(1)
+            dual = (gradient[: self.columns] ** 2 / self.penalty[: self.columns]).sum()
+            if self.intercept:
+                dual += 2 * (gradient[-1] ** 2 / np.maximum(np.diag(H).reshape(U.shape)[-1], 1e-300)).sum()
             if falls < 2e-19 * abs(value):  # values do not tell any more
                 break
             while part > 1e-12:
@@ -147,10 +153,13 @@ class Truth:
                 if trial <= value - Long(1e-4) * part * falls:
                     break
                 part /= 2
-            else:
-                break
-            U, value = U + part * step, trial
-        return value, float(falls) / 2
+            else:  # rows at their kink have a curvature on one side: of more and more of them it is counted
+                if slack > 1e-3 or not isinstance(self.loss, SquaredHinge):
+                    break
+                slack = max(1e3 * slack, 1e-15)
+                continue
+            U, value, slack = U + part * step, trial, 0.0
+        return value, float(min(falls, dual)) / 2
 
 
 def _solve(H: np.ndarray, g: np.ndarray) -> np.ndarray:

@@ -30,10 +30,13 @@ _ROUNDING = 1e-12
 
 
 class Centring(Frame):
-    """The way between a user's x = (w, b) and z = (w, b + mᵀw); ``exact`` says that m are the weighted means."""
+    """The way between a user's x = (w, b) and z = (w, b + mᵀw).
 
-    def __init__(self, means: Vector, outputs: int, exact: bool = True) -> None:
-        self.means, self.outputs, self.exact = means, outputs, exact
+    ``exact`` says that m are the weighted means, ``is_far`` that a matrix of the rows as they are has lost its digits.
+    """
+
+    def __init__(self, means: Vector, outputs: int, exact: bool = True, is_far: bool = False) -> None:
+        self.means, self.outputs, self.exact, self.is_far = means, outputs, exact, is_far
         self._in_full = means.astype(np.longdouble)
 
     def spread(self, rows: float) -> float:
@@ -242,7 +245,9 @@ class CentredView(CurvatureView):
         return self.view.product(along)[:-1, None]
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
-        """Diagonal blocks of the Hessian."""
+        """Diagonal blocks of the Hessian; of all rows where they must be centred before they are multiplied."""
+        if self.frame.is_far and (matrix := self.view.centred_matrix(self.frame.means)) is not None:
+            return matrix[None], self.n_rows
         matrices, taken = self.view.blocks(rows, draws)
         return self.frame.matrix_inside(matrices), taken
 

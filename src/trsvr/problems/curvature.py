@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
+from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.losses import BENDS, curvature_bound
@@ -190,6 +192,14 @@ class MarginView(CurvatureView):
     def sampled_matrix(self, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
         """The one block, by the numbered stream of draws."""
         return self._gram.matrix(self.weights, rows, draws, number)
+
+    def centred_matrix(self, means: Vector) -> Matrix | None:
+        """Mean Hessian of the losses of dense rows minus these means."""
+        rows = self.kernels.rows
+        if not isinstance(rows, DenseRows):
+            return None
+        with np.errstate(all="ignore"), one_blas_thread():
+            return centred_gram(rows.values, means, self.weights) / self.problem.n_samples
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""

@@ -17,6 +17,7 @@ from trsvr._compile import compiled_for, is_record, record
 from trsvr.problems import fingerprint
 from trsvr.problems.base import LinearProblem, Problem
 from trsvr.problems.centring import CentredProblem, Centring, SmallCentredProblem
+from trsvr.problems.columns import bulk_of, column_squares, evenly
 from trsvr.problems.curvature import MarginView
 from trsvr.problems.dense_outputs import DenseOutputView
 from trsvr.problems.families import FAMILIES, Binomial, check_family, outside_domain, shares_of
@@ -28,7 +29,7 @@ from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
 from trsvr.problems.regularizers import L2, DoubleWell, Sum, check_strength, fitted
 from trsvr.problems.rows import DenseRows, Rows
-from trsvr.problems.small import SmallModel, column_squares, evenly, is_small, small_view, squared_norms, unmoved
+from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
 from trsvr.problems.views import CurvatureView
 
 _NOTHING = np.empty(0)
@@ -320,14 +321,12 @@ class LinearModel(LinearProblem):
                 return self
             model, means = self._small_centred
             return SmallCentredProblem(self, model.with_regularizer(self.regularizer), means)
-        means = self.column_means
+        means, is_far = self.column_means, False
         if isinstance(self.kernels.rows, DenseRows):
             rows = evenly(self.n_samples) if self.chosen_rows is None else self.chosen_rows[evenly(self.n_samples)]
-            means = unmoved(means, self.kernels.rows.values[rows].astype(np.float64))
-        return CentredProblem(
-            self,
-            Centring(means, self.n_outputs, means is self.column_means or bool((means == self.column_means).all())),
-        )
+            means, is_far = bulk_of(means, self.kernels.rows.values[rows].astype(np.float64))
+        exact = bool((means == self.column_means).all())
+        return CentredProblem(self, Centring(means, self.n_outputs, exact, is_far))
 
     @np.errstate(all="ignore")
     def why_few_digits(self) -> str:

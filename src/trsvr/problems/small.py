@@ -18,6 +18,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
 from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, softmax_stays_steady, stays_steady
+from trsvr.problems.columns import bulk_of, evenly
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
 from trsvr.problems.families import FAMILIES
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, bend_of, curvature_bound
@@ -42,8 +43,6 @@ _LONE_PRODUCTS = 2**18
 _CENTRED = 1e-6
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
 _CHEAPER = 8.0
-# A mean so many median deviations from the median is not where the column is: centred there, its digits would be lost.
-_FAR = 1e3
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
 _takes_arrays: dict[type, bool] = {}
@@ -168,7 +167,7 @@ class SmallModel:
             rest[~np.isfinite(rest)] = 0.0
             rows -= rest
             means += rest
-        middles = unmoved(means, self.design[evenly(self.n), :columns])
+        middles = bulk_of(means, self.design[evenly(self.n), :columns]).middles
         if (moved := middles != means).any():
             means = middles
             rows[:, moved] = self.design[:, :columns][:, moved] - middles[moved]
@@ -291,27 +290,6 @@ def squared_norms(matrix: Any) -> Vector:
     if scipy.sparse.issparse(matrix):
         return np.asarray(matrix.astype(np.float64).power(2).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
-
-
-def evenly(n: int) -> Indices:
-    """A few rows of n."""
-    return np.linspace(0, n - 1, min(n, 31)).astype(np.intp)
-
-
-def unmoved(means: Vector, some_rows: Matrix) -> Vector:
-    """The means of columns; the median of some rows where a few huge entries have moved a mean far from the others."""
-    middles = np.median(some_rows, axis=0)
-    wide = np.median(np.abs(some_rows - middles), axis=0)
-    return np.where((wide > 0.0) & (np.abs(means - middles) > _FAR * wide), middles, means)
-
-
-def column_squares(matrix: Any, weights: Vector, rows: int = 4096) -> Vector:
-    """Weighted mean squares of the columns, some rows at a time."""
-    total = np.zeros(matrix.shape[1])
-    for begin in range(0, matrix.shape[0], rows):
-        piece = matrix[begin : begin + rows].astype(np.float64)
-        total += weights[begin : begin + rows] @ (piece.power(2) if scipy.sparse.issparse(piece) else piece * piece)
-    return total / weights.sum()
 
 
 def _gram(piece: Matrix, weights: Matrix) -> Matrix:

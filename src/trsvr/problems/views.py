@@ -183,6 +183,10 @@ class CurvatureView(Protocol):
         """Let it begin at the view's point x, where f has this gradient; x is then the point of the dual one."""
         _has_no("ascent")
 
+    def centred_matrix(self, means: Vector) -> Matrix | None:
+        """Mean Hessian of the losses of the rows minus these means, all rows; None where it is not to be had."""
+        return None
+
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f at the view's point x; None where nothing does."""
         return None

@@ -1,0 +1,56 @@
+"""The columns of a data matrix: where most of their entries are, and sums that keep their digits far from zero."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from trsvr._arrays import Indices, Matrix, Vector
+
+# A mean so many median deviations from the median is not where the column is: centred there, its digits would be lost.
+# So many from zero, squares of entries have lost half of theirs.
+_FAR = 1e3
+
+
+def evenly(n: int) -> Indices:
+    """A few rows of n."""
+    return np.linspace(0, n - 1, min(n, 31)).astype(np.intp)
+
+
+class Bulk(NamedTuple):
+    """Where most entries of each column are."""
+
+    middles: Vector  # the means; the median of some rows where a few huge entries have moved a mean far from the others
+    is_far: bool  # whether a column is so far from zero that squares of its entries have lost their digits
+
+
+def bulk_of(means: Vector, some_rows: Matrix) -> Bulk:
+    """The bulk of columns with these means, as some rows have it."""
+    medians = np.median(some_rows, axis=0)
+    wide = _FAR * np.median(np.abs(some_rows - medians), axis=0)
+    middles = np.where((wide > 0.0) & (np.abs(means - medians) > wide), medians, means)
+    return Bulk(middles, bool(((wide > 0.0) & (np.abs(middles) > wide)).any()))
+
+
+def centred_gram(matrix: Any, means: Vector, weights: Vector, rows: int = 1024) -> Matrix:
+    """Sum of w_i (x_i − m, 1)(x_i − m, 1)ᵀ, some rows at a time."""
+    d = means.size
+    total = np.zeros((d + 1, d + 1))
+    for begin in range(0, matrix.shape[0], rows):
+        some = weights[begin : begin + rows]
+        piece = np.ones((some.size, d + 1))
+        piece[:, :d] = matrix[begin : begin + rows] - means
+        piece[some == 0.0] = 0.0  # whatever is in them
+        total += (piece.T * some) @ piece
+    return total
+
+
+def column_squares(matrix: Any, weights: Vector, rows: int = 4096) -> Vector:
+    """Weighted mean squares of the columns, some rows at a time."""
+    total = np.zeros(matrix.shape[1])
+    for begin in range(0, matrix.shape[0], rows):
+        piece = matrix[begin : begin + rows].astype(np.float64)
+        total += weights[begin : begin + rows] @ (piece.power(2) if scipy.sparse.issparse(piece) else piece * piece)
+    return total / weights.sum()
