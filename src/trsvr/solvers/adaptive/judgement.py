@@ -26,7 +26,9 @@ def judge(it: Iteration) -> Progress:
         at_floor = _go_on(it, outcome, trial)
         expected, bound = _unless_doubtful(it)
         return Progress(expected, at_floor, own.nonconvex, bound)
-    at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, outcome.predicted)
+    # A step that was held back says nothing; a matrix says what a whole one would have gained.
+    whole = before.decrease if isinstance(outcome.measured.norm, DenseNorm) else outcome.predicted
+    at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, whole)
     at_floor = at_floor or is_rounding(state.x - before.x, before.x)
     report.rejected = 1
     _be_warned(it, outcome, trial)
