@@ -177,7 +177,10 @@ class Loop:
         if not self.work.has_value:
             return Status.ROUNDING_FLOOR, ""
         best = self.best
-        why = why_it_stands_still(self.plan.problem, best.x, best.value, best.gradient, self.plan.test.scale)
+        try:
+            why = why_it_stands_still(self.plan.problem, best.x, best.value, best.gradient, self.plan.test.scale)
+        except NotFinite:  # beside it, or at zero, is no value: nothing speaks against the floor
+            why = None
         return (Status.ROUNDING_FLOOR, "") if why is None else (Status.NO_PROGRESS, why)
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
+from trsvr._blas import LONE_COLUMNS, one_blas_thread
 from trsvr.parts import cholesky
 from trsvr.problems.residuals import Block
 
@@ -68,13 +70,19 @@ def sums_of(blocks: Iterable[Block], rows: int, d: int, orthogonal: bool) -> Sum
     return Sums(squares, gradient, gradient, np.sqrt(np.diagonal(squares)), True)
 
 
+def _alone(matrix: Matrix) -> AbstractContextManager[None]:
+    """LAPACK on one thread, where a matrix is so large that it would take more: beside other work they wait."""
+    return one_blas_thread() if matrix.size > LONE_COLUMNS**2 else nullcontext()
+
+
 def _triangle(blocks: Iterable[Block], d: int) -> Sums:
     """J̃ = QR, a block at a time; Q is not needed."""
     both, gradient = np.zeros((0, d + 1)), np.zeros(d)
     for block in blocks:
         gradient += block.jacobian.T @ block.residuals
         rows = np.concatenate([both, np.column_stack([block.jacobian, block.residuals])])
-        both = np.asarray(np.linalg.qr(rows, mode="r"))
+        with _alone(rows):
+            both = np.asarray(np.linalg.qr(rows, mode="r"))
     matrix, vector = both[:d, :d], both[:d, d]
     return Sums(matrix, vector, gradient, np.sqrt(np.einsum("ij,ij->j", matrix, matrix)), False)
 
@@ -115,12 +123,14 @@ class SingularValues:
     def of(cls, sums: Sums, scaling: Vector) -> SingularValues:
         """From whatever is kept of J̃."""
         if sums.squared:
-            squares, right = np.linalg.eigh(sums.matrix / np.outer(scaling, scaling))
+            with _alone(sums.matrix):
+                squares, right = np.linalg.eigh(sums.matrix / np.outer(scaling, scaling))
             values = np.sqrt(np.maximum(squares[::-1], 0.0))
             right = right[:, ::-1]
             along = right.T @ (sums.vector / scaling)
             return cls(values, right, np.divide(along, values, out=np.zeros_like(along), where=values > 0.0), scaling)
-        left, values, right = np.linalg.svd(sums.matrix / scaling, full_matrices=False)
+        with _alone(sums.matrix):
+            left, values, right = np.linalg.svd(sums.matrix / scaling, full_matrices=False)
         return cls(values, right.T, left.T @ sums.vector, scaling)
 
     @property

@@ -15,7 +15,7 @@ from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.steps import Exit, Norm, Product
 
 # Up to so many unknowns the Hessian is formed: a product for each.
-_FEW = 50
+FEW = 50
 # A curvature counts as negative, and as one at all, from this part of the largest; with differences of gradients those
 # below that one are measured once more.
 _FLAT, _ROUGHLY_FLAT = 1e-11, 1e-6
@@ -41,7 +41,7 @@ def second_look(
     give_up: Callable[[], bool],
 ) -> SecondLook:
     """Minimise gᵀp + ½ pᵀHp without a bound: by eigenvalues for few unknowns, else by conjugate gradients."""
-    if gradient.size <= _FEW:
+    if gradient.size <= FEW:
         return _by_eigenvalues(product, gradient, _FLAT if exact else _ROUGHLY_FLAT)
     if not gradient.any():
         return SecondLook(0.0, np.zeros_like(gradient), np.zeros_like(gradient), None, 0)

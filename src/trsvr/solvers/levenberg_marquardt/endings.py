@@ -28,14 +28,15 @@ def ends(run: Run, before: Point, trial: Trial, kept: bool) -> bool:
     still = bool((np.abs(damped.step) <= 4.0 * _EPSILON * np.abs(here.x)).all())
     if still and not kept:
         own.misses = rules.MISSES + 1
-    if not (own.sine <= rules.CONVERGED or still or own.misses > rules.MISSES):
-        if own.sine <= rules.FINE and not own.fine:
-            own.fine, own.sine = True, math.inf  # which is not to be compared with sines of finer differences
-        return False
-    if not own.fine and run.problem.jacobian_passes(True) != run.problem.jacobian_passes(False):
-        own.fine, own.misses, own.radius = True, 0, run.first_radius()
+    candidate = own.sine <= rules.CONVERGED or still or own.misses > rules.MISSES
+    rough = not own.fine and run.problem.jacobian_passes(True) != run.problem.jacobian_passes(False)
+    if rough and (candidate or own.sine <= rules.FINE):
+        own.fine, own.misses = True, 0
+        own.radius = max(own.radius, run.first_radius()) if candidate else own.radius
         own.here, own.model = run.look(here.x, here.value, here.residuals), None
         own.sine = run.sine(own.here, run.model())
+        return False
+    if not candidate:
         return False
     return _is_minimum(run, own.sine <= rules.CONVERGED and own.contraction <= rules.PROVEN and run.model().full_rank)
 

@@ -37,8 +37,12 @@ def judge(run: Run, here: Point, trial: Trial) -> bool:
     elif ratio < 0.25:
         own.radius = rules.SHRINK * damped.length
         own.rest = 0
+    elif own.held > 0 and damped.damping > 0.0:
+        own.held -= 1
     elif ratio > 0.75 or damped.damping == 0.0:
         own.radius = max(own.radius, rules.GROW * damped.length)
+    if not kept:
+        own.held = rules.HOLD
     return kept
 
 

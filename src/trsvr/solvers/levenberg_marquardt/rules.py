@@ -5,6 +5,7 @@ NEAR = 1e-11  # where a step is to gain a smaller part of f, the sine judges it
 LITTLE = 1e-9  # part of f that may be left at an end
 KEPT = 1e-4  # least ratio of a step that is kept
 SHRINK, GROW = 0.5, 2.0  # of Δ below a ratio of ¼, above ¾
+HOLD = 1  # steps after a refused one that do not let it grow
 FORGET = 0.9  # columns that have become shorter count less by this factor a step
 FIRST, FIRST_OF_SAME_UNITS = 1.0, 0.3  # Δ at the beginning, in parts of ‖Dx‖
 MANY, ALIKE = 30, 1e3  # so many unknowns whose columns differ by no more than this factor have the same units

@@ -141,7 +141,8 @@ class Run:
         bend = model.solve(pull, damped.damping)
         scaling = self.scaled(here)
         part = 2.0 * float(np.linalg.norm(scaling * bend)) / damped.length
-        outwards = np.linalg.norm(scaling * (here.x + damped.step)) > np.linalg.norm(scaling * here.x)
+        grows = np.linalg.norm(scaling * (here.x + damped.step)) > np.linalg.norm(scaling * here.x)
+        outwards = grows and not own.same_units
         if not part <= (rules.CURVED_OUTWARDS if outwards else rules.CURVED):
             return damped
         if part < rules.STRAIGHT:

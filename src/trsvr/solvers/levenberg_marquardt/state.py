@@ -40,6 +40,7 @@ class Damping:
     first_value: float = math.inf
     sine: float = math.inf
     contraction: float = 1.0  # part of the sine that the last step left, if it was a full one of Gauss and Newton
+    held: int = 0  # steps that are kept until Δ may grow again
     rest: int = 0  # steps until the path's curvature is looked at again
     fine: bool = False  # whether differences are the finer ones
     orthogonal: bool = False  # whether squares have too few digits
