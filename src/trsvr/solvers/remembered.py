@@ -26,7 +26,7 @@ from trsvr.parts.exactness import FoundStep, StepRules, next_tolerance
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.pairs import Pairs
-from trsvr.parts.second_look import second_look
+from trsvr.parts.second_look import FEW, second_look
 from trsvr.parts.steps import conjugate_gradients, newton_step
 from trsvr.problems.base import Problem, hessian_at
 from trsvr.problems.steps import Exit, Norm, NormedStep, StepRequest, StepTaken
@@ -44,6 +44,8 @@ from trsvr.solvers.base import (
 
 # Of the snapshots in checkpoints.
 _VERSION = 4
+# Part of |f| that rounding alone does not leave at a floor.
+_DOUBTFUL = 1e-8
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,12 @@ class RememberedCurvature(Solver):
         else:
             own.free += rules.free_steps // 3
             own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
+        if at_floor and own.escape.direction is None and state.x.size <= FEW:
+            # Short steps gain nothing, whatever is left, where unknowns have units of their own.
+            own.expected = 0.0
+            own.expected = self._second_look(problem, state, report, tried.norm)
+            if own.expected > _DOUBTFUL * abs(state.value):
+                at_floor, own.alpha = False, 1.0
         return Progress(own.expected, at_floor, may_be_saddle=True)
 
     def _go_on(self, problem: Problem, state: State, report: EpochReport, after: Point) -> bool:
