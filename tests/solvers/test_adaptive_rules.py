@@ -256,6 +256,11 @@ def test_the_next_tolerance_is_the_usual_one_where_nothing_was_predicted():
 def test_the_next_tolerance_is_no_smaller_than_ends_the_run():
     enough = tolerance(left=1e-3, goal=Goal(gradient=1.0, decrease=1e-5), predicted_gradient=np.array([0.1, 1e-9]))
     assert enough == pytest.approx(RULES.cg_enough * math.sqrt(1e-2))
+    right = np.array([0.1, 1e-9])
+    by_gradient = tolerance(goal=Goal(gradient=1e-3), predicted_gradient=right)  # nothing else was asked for
+    assert by_gradient == pytest.approx(RULES.cg_enough * 1e-2)
+    by_default = tolerance(left=1e-8, predicted_gradient=right)
+    assert by_default == pytest.approx(RULES.cg_enough * math.sqrt(RULES.little / 1e-8))
     assert (
         tolerance(gradient=(1e-9, 0.0), predicted_gradient=np.array([1e-9, 0.0])) == RULES.cg_loosest
     )  # rounding of f

@@ -52,8 +52,10 @@ def next_tolerance(
     expected = math.sqrt(wrong / before.decrease) * (after.decrease / before.decrease) ** 0.25
     rounding = math.sqrt(rules.cg_rounding * abs(after.value) / after.decrease)
     gradient, decrease = goal
-    part = decrease / left if left > 0.0 else 0.0  # the estimate may underflow
-    enough = rules.cg_enough * min(math.sqrt(part), gradient / float(np.abs(after.gradient).max()))
+    asked = [gradient / float(np.abs(after.gradient).max())] if gradient > 0.0 else []
+    if decrease > 0.0 and left > 0.0:  # the estimate may underflow
+        asked.append(math.sqrt(decrease / left))
+    enough = rules.cg_enough * min(asked, default=0.0)
     return min(max(expected, rounding, enough), rules.cg_loosest)
 
 

@@ -44,15 +44,16 @@ def _seems_enough(it: Iteration, gains: list[float]) -> bool:
     rules, phase = it.rules, it.own.dual
     if not phase.gain > 0.0:
         return False
-    left, slow = gains[-1] / phase.gain, _recent_rate(it, gains) < rules.quick_dual
-    return left <= phase.enough or (slow and left * phase.gap <= rules.newton_from * abs(it.state.value))
+    left = gains[-1] / phase.gain
+    late = left * phase.gap <= rules.newton_from * abs(it.state.value)
+    return left <= phase.enough or _recent_rate(it, gains) < (rules.quick_dual if late else rules.slowest_dual)
 
 
 def _recent_rate(it: Iteration, gains: list[float]) -> float:
-    """How quickly the gap falls by the last two epochs; infinite where there were not as many before."""
-    if len(gains) < 3 or not min(gains[-3], gains[-1]) > 0.0:
+    """How quickly the gap falls by the last three epochs; infinite where there were not as many before."""
+    if len(gains) < 4 or not min(gains[-4], gains[-1]) > 0.0:
         return math.inf
-    return math.log(gains[-3] / gains[-1]) / (2.0 * it.own.here.prices().dual)
+    return math.log(gains[-4] / gains[-1]) / (3.0 * it.own.here.prices().dual)
 
 
 def judge_ascent(it: Iteration) -> Progress:

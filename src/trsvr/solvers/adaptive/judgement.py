@@ -131,7 +131,9 @@ def _next_tolerance(it: Iteration, outcome: Outcome, trial: Point, left: float) 
     if outcome.predicted_gradient is None or not outcome.taken.is_inside:
         return it.rules.cg_tolerance
     wrong = 0.5 * outcome.measured.norm.dual(trial.gradient - outcome.predicted_gradient)
-    return next_tolerance(outcome.before, trial, wrong, left, it.state.goal, it.rules)
+    gradient, decrease = it.state.goal
+    decrease = decrease if gradient > 0.0 else it.rules.little * abs(trial.value)
+    return next_tolerance(outcome.before, trial, wrong, left, (gradient, decrease), it.rules)
 
 
 def _mistaken(it: Iteration, outcome: Outcome, trial: Point) -> float:

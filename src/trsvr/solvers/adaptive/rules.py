@@ -54,9 +54,9 @@ class Rules(StepRules):
     #: epochs of the first outer iteration, where a view offers them; 0: none are made
     dual_epochs: int = 2
     #: and of a later one at most: a look at the point costs a pass
-    most_dual_epochs: int = 16
+    most_dual_epochs: int = 24
     #: by what an epoch gains the gap is known to a factor; a look that finds too much left has cost a pass
-    surely_enough: float = 0.3
+    surely_enough: float = 0.6
     #: they hand over at once where f has less than this part of its minimum to fall: it is nearly quadratic then
     near_start: float = 0.5
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
