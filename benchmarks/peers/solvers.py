@@ -220,7 +220,7 @@ def _cyanure(task: Task, threads: int, solver: str) -> Solve:
             max_iter=20_000, solver=solver, verbose=False, duality_gap_interval=5, n_threads=threads,
         )  # fmt: skip
         model.fit(rows, task.y)
-        return task.weights(model.coef_, model.intercept_)
+        return task.weights(model.coef_, model.intercept_ if task.data.intercept else 0.0)
 
     return solve
 

@@ -63,7 +63,7 @@ _MOST_ROUNDS = 16
 # How many entries are worked off before Python may look at signals and at the clock: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
 # How often a thread that waits for another's piece looks before it sleeps, and for how long it does.
-_LOOKS, _NAP_SECONDS = 1_000_000, 1e-4
+_LOOKS, _NAP_SECONDS = 300_000, 1e-4
 _ABANDONED = 2**62
 # Rows on which the length of the first dual point is tried.
 _TRIED_ROWS = 1024
