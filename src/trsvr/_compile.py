@@ -45,6 +45,7 @@ from numba.extending import (
 )
 
 from trsvr._folders import private_folder
+from trsvr._linking import PART, WHOLE
 from trsvr._own_text import own_text_key
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -193,7 +194,16 @@ event.register("numba:compile", _Announcer())
 
 def jitable(function: Function) -> Function:
     """Let compiled code call this function; called from Python it stays plain Python."""
-    return cast(Function, register_jitable(function))
+    return cast(Function, register_jitable(**PART)(function))
+
+
+def jitable_loop(fastmath: bool = False) -> Callable[[Function], Function]:
+    """The same with floating-point rules of its own, those of `kernel`: for loops that only compiled code runs."""
+    return cast(Callable[[Function], Function], register_jitable(**PART, fastmath=_rules(fastmath)))
+
+
+def _rules(fastmath: bool) -> set[str]:
+    return {"reassoc", "contract", "nsz"} if fastmath else {"contract"}
 
 
 def kernel(fastmath: bool = False) -> Callable[[Function], Function]:
@@ -217,11 +227,12 @@ def _compile(function: Callable[..., Any], *own: Own, fastmath: bool = False) ->
         dispatcher: Callable[..., Any] = numba.njit(
             cache=folder is not None,
             nogil=True,
-            fastmath={"reassoc", "contract", "nsz"} if fastmath else {"contract"},
+            fastmath=_rules(fastmath),
             error_model="numpy",
             # Without Numba's own memory management nothing can be allocated in compiled code, and arrays carry no
             # reference counts: in loops over rows these cost more than the arithmetic, and two threads share them.
             _nrt=False,
+            **WHOLE,
         )(function)
     if folder is not None and not numba.config.DISABLE_JIT:
         _never_share_files(dispatcher)
@@ -326,7 +337,7 @@ def _register_method(name: str, signature: inspect.Signature) -> None:
             for k in range(len(signature.parameters))
         ]
     )
-    overload_method(types.BaseNamedTuple, name, strict=False)(find)
+    overload_method(types.BaseNamedTuple, name, strict=False, jit_options=PART)(find)
 
 
 # ---------------------------------------------------------------------------------- running algorithms

@@ -10,6 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from trsvr._arrays import Matrix
+from trsvr._linking import PART
 
 
 def gemm(a: Matrix, a_turned: bool, b: Matrix, b_turned: bool, out: Matrix, add: bool) -> None:
@@ -21,7 +22,7 @@ def gemm(a: Matrix, a_turned: bool, b: Matrix, b_turned: bool, out: Matrix, add:
     out[:] = out + product if add else product
 
 
-@overload(gemm, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(gemm, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_gemm(a: Any, a_turned: Any, b: Any, b_turned: Any, out: Any, add: Any) -> Any:
     return lambda a, a_turned, b, b_turned, out, add: _gemm(a, a_turned, b, b_turned, out, add)
 

@@ -10,6 +10,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
+from trsvr._linking import PART
+
 _INT32 = ir.IntType(32)
 
 
@@ -60,7 +62,7 @@ def prefetch(array: Any, position: int) -> None:
     """Ask the memory for an element that will be needed soon; plain Python has no use for it."""
 
 
-@overload(prefetch, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(prefetch, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_prefetch(array: Any, position: Any) -> Any:
     return lambda array, position: _prefetch(array, position)
 
@@ -72,7 +74,7 @@ def fetch_add(counter: Any) -> int:
     return value
 
 
-@overload(fetch_add, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(fetch_add, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_fetch_add(counter: Any) -> Any:
     return lambda counter: _fetch_add(counter)
 
@@ -82,7 +84,7 @@ def read_shared(counter: Any) -> int:
     return int(counter[0])
 
 
-@overload(read_shared, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(read_shared, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_read_shared(counter: Any) -> Any:
     return lambda counter: _read(counter)
 
@@ -130,7 +132,7 @@ def _two_to_the(typing_context: Any, exponent: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@register_jitable  # type: ignore[untyped-decorator]  # Numba carries no types
+@register_jitable(**PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _exp(x: Any) -> Any:
     """exp(x) for −708 ≤ x ≤ 709."""
     shifted = x * _INVERSE_LOG2 + _ROUNDING
@@ -163,7 +165,7 @@ def exp_minus(t: Any) -> Any:
     return np.exp(-np.minimum(t, _SMALLEST))
 
 
-@overload(exp_minus, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(exp_minus, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_exp_minus(t: Any) -> Any:
     return lambda t: _exp(-_SMALLEST if t > _SMALLEST else -t)
 
@@ -173,7 +175,7 @@ def exp_of(t: Any) -> Any:
     return np.where(t > _LARGEST, np.inf, np.exp(np.clip(t, -_SMALLEST, _LARGEST)))
 
 
-@overload(exp_of, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(exp_of, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_exp_of(t: Any) -> Any:
     def exponential(t: Any) -> Any:
         inside = -_SMALLEST if t < -_SMALLEST else (_LARGEST if t > _LARGEST else t)
@@ -188,7 +190,7 @@ def log_of(y: Any) -> Any:
     return np.log(np.maximum(y, _TINY))
 
 
-@overload(log_of, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(log_of, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_log_of(y: Any) -> Any:
     def logarithm(y: Any) -> Any:
         bits = _bits(_TINY if y < _TINY else y)
@@ -220,7 +222,7 @@ def _compiled_log_of(y: Any) -> Any:
 # ------------------------------------------------------------------------------------- formulas, of numbers or arrays
 
 
-@overload(np.where, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(np.where, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_where(condition: Any, x: Any, y: Any) -> Any:
     """Of three numbers: Numba's own makes an array of them, and nothing can be allocated in compiled code."""
     numbers = types.Number | types.Boolean
@@ -238,7 +240,7 @@ def entry_of(label: Any, table: Any) -> Any:
     return table[_place(label)]
 
 
-@overload(entry_of, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(entry_of, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_entry_of(label: Any, table: Any) -> Any:
     return lambda label, table: table[int(label)]
 
@@ -248,7 +250,7 @@ def add_to_entry(label: Any, amount: Any, table: Any) -> None:
     table[_place(label)] += amount
 
 
-@overload(add_to_entry, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(add_to_entry, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_add_to_entry(label: Any, amount: Any, table: Any) -> Any:
     def add(label: Any, amount: Any, table: Any) -> None:
         table[int(label)] += amount

@@ -14,6 +14,7 @@ from numba.extending import overload
 
 from trsvr._arrays import Vector
 from trsvr._compile import kernel
+from trsvr._linking import PART
 
 # Up to here. OpenBLAS divides an inner product among threads from ten thousand numbers on.
 SHORT = 2048
@@ -65,17 +66,17 @@ def turn(beta: float, residual: Vector, direction: Vector) -> None:
         _turn(beta, residual, direction)
 
 
-@overload(dot, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(dot, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_dot(a: Any, b: Any) -> Any:
     return lambda a, b: _dot(a, b)
 
 
-@overload(add_scaled, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(add_scaled, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_add_scaled(factor: Any, a: Any, out: Any) -> Any:
     return lambda factor, a, out: _add_scaled(factor, a, out)
 
 
-@overload(turn, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(turn, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_turn(beta: Any, residual: Any, direction: Any) -> Any:
     return lambda beta, residual, direction: _turn(beta, residual, direction)
 

@@ -21,6 +21,7 @@ from trsvr.problems.curvature import MarginView
 from trsvr.problems.families import mean_of, outside_domain
 from trsvr.problems.linear import LinearModel, rows_of_offset
 from trsvr.problems.losses import labels_of
+from trsvr.problems.margins import WeightedRows
 from trsvr.problems.matrix import as_rows, first_bad_entry, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs
@@ -208,8 +209,8 @@ def _squared_norms(rows: Rows, n: int) -> Vector:
     norms = np.empty(n)
     if n:
         with _threads.limit(1):
-            bounds = np.array([0, n], dtype=np.int64)
-            Passes(Runs.of_pieces(bounds), 1, n).sums(RowNorms(norms), rows, lambda totals, parts: None)
+            bounds, looked_at = np.array([0, n], dtype=np.int64), WeightedRows(rows, _NOTHING, 0, False)
+            Passes(Runs.of_pieces(bounds), 1, n).sums(RowNorms(norms, _NOTHING), looked_at, lambda totals, parts: None)
     return norms
 
 

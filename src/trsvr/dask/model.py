@@ -14,7 +14,6 @@ from distributed import Client, default_client
 
 from trsvr import _check
 from trsvr._arrays import Indices, Vector
-from trsvr._compile import compiled_for
 from trsvr._draws import Draws
 from trsvr.dask.blocks import (
     Facts,
@@ -40,7 +39,7 @@ from trsvr.problems.linear import LinearModel as LocalModel
 from trsvr.problems.linear import classes_in, names_of, one_for_each_row, rows_of_offset
 from trsvr.problems.losses import Logistic, Softmax, labels_of
 from trsvr.problems.matrix import take_rows
-from trsvr.problems.regularizers import L2, fitted
+from trsvr.problems.regularizers import L2, add_penalty, add_penalty_product, fitted
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import CurvatureView
 
@@ -246,8 +245,8 @@ class LinearModel(Problem):
         """F and ∇f from the sums of the losses."""
         gradient = sums["gradient"] / self.n_samples
         value = float(sums["value"][0]) / self.n_samples
-        add_penalty = compiled_for(type(self.kernels).add_penalty, self.kernels)
-        return value + add_penalty(self.kernels, self._point("x", x), gradient), gradient
+        penalty = add_penalty(self.regularizer, self._point("x", x), self.n_features * self.n_outputs, gradient)
+        return value + penalty, gradient
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         """Mean of ∇²f_i(x) v over the indices; over all rows, in one round, for ``indices=None``."""
@@ -255,7 +254,7 @@ class LinearModel(Problem):
         if indices is not None:
             return self.gather(indices).hessian_product(x, None, v)
         out = self.send(Order(self.formulas, x, product=v)).sums()["product"] / self.n_samples
-        compiled_for(type(self.kernels).add_penalty_product, self.kernels)(self.kernels, x, v, out)
+        add_penalty_product(self.regularizer, x, self.n_features * self.n_outputs, v, out)
         return out
 
     def on_rows(self, function: Callable[..., Any], *arguments: Any, per_row: Any = None) -> list[Any]:

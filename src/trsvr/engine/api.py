@@ -276,14 +276,12 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
 
     def prepare() -> State:
         is_new = kind is None or kind not in _compiled_before
-        if is_new:
-            problem.warm_up()
         run.method = plan.method.resolve(problem, plan.start, recommended_step)
         if run.method.centres:
             run.problem = problem.centred()
         state = run.method.init(run.problem, run.problem.frame.inside(plan.start))
         if is_new:
-            run.method.warm_up(state)
+            run.method.warm_up(problem, state)
         if kind is not None:
             _compiled_before.add(kind)
         return state

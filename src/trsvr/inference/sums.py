@@ -128,7 +128,7 @@ def _gram(model: LinearModel, factors: Vector) -> Matrix:
         everywhere = np.zeros(model.kernels.labels.size)
         everywhere[model.chosen_rows] = factors
         factors = everywhere
-    gram = SampledMatrix(model, model.kernels)
+    gram = SampledMatrix(model)
     found, _ = gram.matrix(np.ascontiguousarray(factors), gram.n_rows, NO_EPOCH)
     return model.n_samples * found
 

@@ -22,9 +22,15 @@ from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.losses import BENDS, curvature_bound
-from trsvr.problems.margins import MarginKernels, Sample
-from trsvr.problems.passes import ChangeSum, DiagonalSum, GradientSum, GramSum, Passes, Runs, WeightedSum, add_parts
-from trsvr.problems.regularizers import least_curvature, penalty_curvatures, penalty_slopes
+from trsvr.problems.margins import MarginKernels, Sample, raise_weights
+from trsvr.problems.passes import ChangeSum, DiagonalSum, GramSum, Passes, Runs, WeightedSum, add_parts
+from trsvr.problems.regularizers import (
+    least_curvature,
+    looped_curvatures,
+    looped_slopes,
+    penalty_curvatures,
+    penalty_slopes,
+)
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
@@ -68,10 +74,11 @@ class SampledMatrix:
     asked for.
     """
 
-    def __init__(self, problem: LinearModel, kernels: Any) -> None:
-        self.problem, self.kernels = problem, kernels
-        self.n_rows = kernels.labels.size
-        self.d = kernels.columns + int(kernels.intercept)
+    def __init__(self, problem: LinearModel) -> None:
+        self.problem, self.rows = problem, problem.kernels.rows
+        self.n_rows = problem.kernels.labels.size
+        self.d = problem.n_features + int(problem.intercept)
+        self._one = problem.n_features if problem.intercept else -1
         self._size, self._block = padded(self.d), block_rows(self.d)
         self._passes: Passes | None = None
 
@@ -92,17 +99,17 @@ class SampledMatrix:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, half)
             return int(totals.sum())
 
-        taken = self._passes.sums(self._task(sample, weights, norms, offsets), self.kernels, use)
+        taken = self._passes.sums(self._task(sample, weights, norms, offsets), self.rows, use)
         folded(half.reshape(size, size), matrix)
         return matrix, taken
 
     def _task(self, sample: Sample, weights: Vector, norms: Vector, offsets: Vector) -> GramSum:
-        return GramSum(sample, weights, norms, offsets, self._size, self._block)
+        return GramSum(sample, weights, norms, offsets, self._size, self._block, self._one)
 
     def warm_up(self) -> None:
         """Compile (or load) it."""
         nothing = np.zeros(1)
-        self.problem.passes.warm_up(self._task(Sample(0.0, 0.0), nothing, nothing, nothing), self.kernels)
+        self.problem.passes.warm_up(self._task(Sample(0.0, 0.0), nothing, nothing, nothing), self.rows)
 
 
 class MarginView(CurvatureView):
@@ -119,7 +126,7 @@ class MarginView(CurvatureView):
         self._raised = False  # whether the curvatures are
         # One of the package's, which take arrays: a compiled call would cost ten times as much on few columns.
         self._known_penalty = least_curvature(problem.regularizer, self.d) is not None
-        self._gram = SampledMatrix(problem, self.kernels)
+        self._gram = SampledMatrix(problem)
         bound = curvature_bound(problem.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
         self._bound = 0.0 if bound is None else bound
@@ -157,7 +164,8 @@ class MarginView(CurvatureView):
     def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures; returns their sum before over after."""
         before, self._raised = float(self.weights.sum()), True
-        compiled_for(MarginKernels.raise_weights, self.kernels)(self.kernels, self.margins, self.weights, steep)
+        loss, kernels = self.kernels.loss, self.kernels
+        compiled_for(raise_weights, loss)(loss, kernels.labels, kernels.weights, self.margins, self.weights, steep)
         if flat > 0.0:
             scale = self.kernels.weights if self.kernels.weights.size else 1.0
             np.maximum(self.weights, flat * self._bound * scale, out=self.weights)
@@ -168,19 +176,13 @@ class MarginView(CurvatureView):
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        if self._known_penalty:
-            return penalty_slopes(self.problem.regularizer, x, self.kernels.columns)
-        out = np.empty(self.d)
-        compiled_for(MarginKernels.penalty_slopes, self.kernels)(self.kernels, x, out)
-        return out
+        find = penalty_slopes if self._known_penalty else looped_slopes
+        return find(self.problem.regularizer, x, self.kernels.columns)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        if self._known_penalty:
-            return penalty_curvatures(self.problem.regularizer, x, self.kernels.columns)
-        out = np.empty(self.d)
-        compiled_for(MarginKernels.penalty_curvatures, self.kernels)(self.kernels, x, out)
-        return out
+        find = penalty_curvatures if self._known_penalty else looped_curvatures
+        return find(self.problem.regularizer, x, self.kernels.columns)
 
     # ---------------------------------------------------------------------------------------------- the losses
 
@@ -299,18 +301,16 @@ class MarginView(CurvatureView):
         ascent.start(x, self.margins, gradient)
 
     def warm_up(self, dense: bool) -> None:
-        """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
+        """Compile (or load) what every run needs, so that a clock started afterwards does not see it.
+
+        Most runs need no more: what steps on batches and raised curvatures need is compiled when they are asked for.
+        """
         x, nothing = np.zeros(self.d), np.zeros(1)
-        passes = self.problem.passes
-        passes.warm_up(GradientSum(x, nothing, nothing), self.kernels)
+        self.problem.warm_up()
         self.penalty_curvatures(x)
         self.penalty_slopes(x)
-        no_rows = self.kernels._replace(labels=self.kernels.labels[:0])
-        compiled_for(MarginKernels.raise_weights, no_rows)(no_rows, nothing, nothing, 1.0)
         if dense:
-            passes.warm_up(ChangeSum(x, nothing), self.kernels)
             self._gram.warm_up()
-            passes.warm_up(WeightedSum(nothing, x), self.kernels)
         else:
-            passes.warm_up(WeightedSum(nothing, x), self.kernels)
-            passes.warm_up(DiagonalSum(nothing, self.d), self.kernels)
+            self.problem.passes.warm_up(WeightedSum(nothing, x), self.kernels)
+            self.problem.passes.warm_up(DiagonalSum(nothing, self.d), self.kernels)

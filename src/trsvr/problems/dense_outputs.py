@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._blas import one_blas_thread
-from trsvr._compile import compiled_for, kernel, record
+from trsvr._compile import jitable_loop, record
 from trsvr._draws import Draws
 from trsvr._gemm import gemm
 from trsvr._intrinsics import exp_minus
+from trsvr._linking import PART
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
-from trsvr.problems.losses import Logistic
-from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import Passes, Runs, add_parts
+from trsvr.problems.regularizers import add_penalty, looped_curvatures
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def rows_times(
     gemm(rows if rows.dtype == b.dtype else scratch[: rows.size].reshape(rows.shape), turned, b, False, out, add)
 
 
-@overload(widen, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(widen, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_widen(rows: Any, example: Any, scratch: Any) -> Any:
     if rows.dtype == example.dtype:
         return lambda rows, example, scratch: None
     return lambda rows, example, scratch: _copy(rows, scratch)
 
 
-@overload(rows_times, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(rows_times, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_rows_times(rows: Any, scratch: Any, turned: Any, b: Any, out: Any, add: Any) -> Any:
     if rows.dtype == b.dtype:
         return lambda rows, scratch, turned, b, out, add: gemm(rows, turned, b, False, out, add)
@@ -97,7 +97,7 @@ def _compiled_rows_times(rows: Any, scratch: Any, turned: Any, b: Any, out: Any,
     return copied
 
 
-@kernel()
+@jitable_loop()
 def _copy(rows: NDArray[Any], scratch: NDArray[Any]) -> None:
     for i in range(rows.shape[0]):
         row, out = rows[i], scratch[i * rows.shape[1] : (i + 1) * rows.shape[1]]
@@ -105,7 +105,7 @@ def _copy(rows: NDArray[Any], scratch: NDArray[Any]) -> None:
             out[j] = row[j]
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _sum(numbers: Vector) -> float:
     total = 0.0
     for k in range(numbers.size):
@@ -113,7 +113,7 @@ def _sum(numbers: Vector) -> float:
     return total
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _curvature_of(slopes: Vector) -> float:
     """Σ |r| (1 − |r|)."""
     total = 0.0
@@ -122,7 +122,7 @@ def _curvature_of(slopes: Vector) -> float:
     return total
 
 
-@kernel()
+@jitable_loop()
 def _slopes_of_row(margins: Vector, place: int) -> float:
     """The loss; the margins become the slopes r."""
     largest = margins[0]
@@ -142,7 +142,7 @@ def _slopes_of_row(margins: Vector, place: int) -> float:
     return np.log1p(others) if of_label == 0.0 else np.log(total) - of_label
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _curvature_times(slopes: NDArray[Any], place: int, directions: NDArray[Any]) -> None:
     """The curvature of a row's loss times the K directions, in place."""
     of_label = directions[place]
@@ -155,14 +155,14 @@ def _curvature_times(slopes: NDArray[Any], place: int, directions: NDArray[Any])
     directions[place] -= mean
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _weigh(weight: float, numbers: NDArray[Any]) -> None:
     """Multiply by a row's weight; a row of weight zero is left out, whatever it contains."""
     for k in range(numbers.size):
         numbers[k] = numbers[k] * weight if weight > 0.0 else 0.0
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _add_to(sums: Vector, numbers: NDArray[Any]) -> None:
     for j in range(sums.size):
         sums[j] += numbers[j]
@@ -338,9 +338,7 @@ class DenseOutputView(CurvatureView):
         self._narrow = self._type == np.float32 and mean > _SMALL and largest < _LARGE
         self._sums = _Sums(self._rows, self.n_outputs)
         d = self._columns + int(self._intercept)
-        rows, labels, weights, _, _, regularizer, columns, intercept, *_ = kernels
-        one = MarginKernels(rows, labels, weights, np.empty(0), Logistic(), regularizer, columns, intercept)
-        self._gram = SampledMatrix(problem, one)
+        self._gram = SampledMatrix(problem)
         known = Prices.of_rows(problem.n_samples, d, self.n_outputs, problem.n_entries)
         self._prices = known.with_shared(self.n_rows, d, self.n_outputs)
 
@@ -354,7 +352,7 @@ class DenseOutputView(CurvatureView):
         weights, shifts = self._apart(x)
         task = OutputValues(weights, shifts, self._slopes, self._curvatures, self._sums.scratch(np.float64))
         total, gradient = self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)
-        penalty = compiled_for(OutputKernels.add_penalty, self.kernels)(self.kernels, x, gradient)
+        penalty = add_penalty(self.kernels.regularizer, x, self._columns * self.n_outputs, gradient)
         return total + penalty, gradient
 
     def _apart(self, x: Vector) -> tuple[Matrix, Vector]:
@@ -403,9 +401,7 @@ class DenseOutputView(CurvatureView):
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        out = np.zeros(x.size)
-        compiled_for(OutputKernels.add_penalty_product, self.kernels)(self.kernels, x, np.ones(x.size), out)
-        return out
+        return looped_curvatures(self.kernels.regularizer, x, self._columns * self.n_outputs)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""
@@ -476,9 +472,9 @@ class DenseOutputView(CurvatureView):
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
         x, wide, own = np.zeros(self.problem.n_parameters), np.float64, self._type
-        kernels, scratch = self.kernels, self._sums.scratch
+        scratch = self._sums.scratch
         weights, shifts = self._apart(x)
-        compiled_for(OutputKernels.add_penalty, kernels)(kernels, x, x.copy())
+        add_penalty(self.kernels.regularizer, x, self._columns * self.n_outputs, x.copy())
         self.penalty_curvatures(x)
         self._sums.warm_up(OutputValues(weights, shifts, self._slopes, self._curvatures, scratch(wide)))
         self._sums.warm_up(OutputProducts(weights.astype(own), shifts.astype(own), self._slopes, scratch(own)))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._compile import kernel
+from trsvr._linking import PART
 
 # Numbers in a register (shorter ones are used in pairs), and the tile: eight independent sums, enough for the
 # multiply-adds that are under way at once.
@@ -149,7 +150,7 @@ def add_tile(block: Matrix, count: int, row: int, column: int, share: float, out
     out[row : row + _HIGH, column : column + _WIDE] += share * (left.T @ right)
 
 
-@overload(add_tile, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(add_tile, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_add_tile(block: Any, count: Any, row: Any, column: Any, share: Any, out: Any) -> Any:
     return lambda block, count, row, column, share, out: _add_tile(block, count, row, column, share, out)
 
@@ -164,7 +165,7 @@ def add_run(factor: float, entries: Vector, columns: Any, first: int, begin: int
     out[columns[begin:end], place : place + LANES] += np.outer(entries[begin:end], run)
 
 
-@overload(add_run, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(add_run, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_add_run(factor: Any, entries: Any, columns: Any, first: Any, begin: Any, end: Any, out: Any) -> Any:
     return lambda factor, entries, columns, first, begin, end, out: _add_run(
         factor, entries, columns, first, begin, end, out
@@ -179,7 +180,7 @@ def add_dense(block: Matrix, count: int, out: Matrix) -> None:
     """Add the outer squares of the first ``count`` rows of a block."""
     if count > 0:
         for row in range(0, out.shape[0], _HIGH):
-            for column in range(row - row % _WIDE, out.shape[1], _WIDE):
+            for column in range(row & -_WIDE, out.shape[1], _WIDE):
                 # Both halves of a square on the diagonal are there.
                 add_tile(block, count, row, column, 0.5 if column <= row else 1.0, out)
 

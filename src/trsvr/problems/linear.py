@@ -22,12 +22,20 @@ from trsvr.problems.curvature import MarginView
 from trsvr.problems.dense_outputs import DenseOutputView
 from trsvr.problems.families import FAMILIES, Binomial, check_family, outside_domain, shares_of
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
-from trsvr.problems.margins import MarginKernels
+from trsvr.problems.margins import MarginKernels, WeightedRows
 from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, WeightedSum, add_parts
-from trsvr.problems.regularizers import L2, DoubleWell, Sum, check_strength, fitted
+from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
+from trsvr.problems.regularizers import (
+    L2,
+    DoubleWell,
+    Sum,
+    add_penalty,
+    add_penalty_product,
+    check_strength,
+    fitted,
+)
 from trsvr.problems.rows import DenseRows, Rows
 from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
 from trsvr.problems.views import CurvatureView
@@ -199,8 +207,7 @@ class LinearModel(LinearProblem):
         if self.is_small:
             norms = squared_norms(as_matrix(rows, self.n_features))
         else:
-            norms = np.empty(self.kernels.labels.size)
-            self.passes.sums(RowNorms(norms), rows, lambda totals, parts: None)
+            norms, self.column_means = self._look()
         for i in np.flatnonzero(~np.isfinite(norms)):
             bad = first_bad_entry(rows, int(i))
             if bad is not None:
@@ -214,6 +221,18 @@ class LinearModel(LinearProblem):
         self.largest_squared_row = float(norms.max())
         #: the mean of the same
         self.mean_squared_row = float(norms.sum() / self.n_samples)
+
+    def _look(self) -> tuple[Vector, Vector]:
+        """Squared norms of the rows and weighted means of the columns: one pass."""
+        kernels, norms, means = self.kernels, np.empty(self.kernels.labels.size), np.empty(self.n_features)
+        factors = kernels.weights if kernels.weights.size else np.ones(norms.size)
+
+        def use(totals: Vector, parts: Matrix) -> None:
+            add_parts(parts, 0, totals.size, 1.0 / self.n_samples, means)
+
+        rows = WeightedRows(kernels.rows, kernels.weights, self.n_features, False)
+        self.passes.sums(RowNorms(norms, factors), rows, use)
+        return norms, np.where(np.isfinite(means), means, 0.0)
 
     @cached_property
     def is_small(self) -> bool:  # type: ignore[override]  # it depends on the size
@@ -241,10 +260,15 @@ class LinearModel(LinearProblem):
             return
         kernels, x = self.kernels, np.zeros(self.n_parameters)
         self.passes.warm_up(GradientSum(x, _NOTHING, _NOTHING), kernels)
-        compiled_for(type(kernels).add_penalty, kernels)(kernels, x, x.copy())
+        add_penalty(self.regularizer, x, self.n_penalised, x.copy())
         if products:
             self.passes.warm_up(ProductSum(x, x), kernels)
-            compiled_for(type(kernels).add_penalty_product, kernels)(kernels, x, x, x.copy())
+            add_penalty_product(self.regularizer, x, self.n_penalised, x, x.copy())
+
+    @property
+    def n_penalised(self) -> int:
+        """Entries of x that are weights: they come first."""
+        return self.n_features * self.n_outputs
 
     def value_and_gradient(
         self, x: Vector, margins: Vector = _NOTHING, weights: Vector = _NOTHING
@@ -253,11 +277,11 @@ class LinearModel(LinearProblem):
 
         With one output, ``margins`` and ``weights`` (of the length of y) keep what each row's curvature needs.
         """
-        x, kernels = self._point("x", x), self.kernels
+        x = self._point("x", x)
         if self.is_small and not margins.size:
             return self.small.evaluate(x)[:2]
         total, gradient = self.summed(GradientSum(x, margins, weights), 1.0 / self.n_samples)
-        penalty = compiled_for(type(kernels).add_penalty, kernels)(kernels, x, gradient)
+        penalty = add_penalty(self.regularizer, x, self.n_penalised, gradient)
         return total / self.n_samples + penalty, gradient
 
     def summed(self, task: Any, factor: float) -> tuple[float, Vector]:
@@ -278,7 +302,7 @@ class LinearModel(LinearProblem):
             return self.small.hessian_product(x, v)
         if indices is None:
             _, out = self.summed(ProductSum(x, v), 1.0 / self.n_samples)
-            compiled_for(type(kernels).add_penalty_product, kernels)(kernels, x, v, out)
+            add_penalty_product(self.regularizer, x, self.n_penalised, v, out)
             return out
         batch = self.rows_of(indices)
         out, margins = np.empty(self.n_parameters), np.empty(kernels.room(batch.size))
@@ -343,14 +367,11 @@ class LinearModel(LinearProblem):
     @cached_property
     def column_means(self) -> Vector:
         """Weighted means of the columns; zero where they are no numbers. They need not be exact."""
+        if not self.is_small:
+            return self._look()[1]
         weights = self.kernels.weights if self.kernels.weights.size else np.ones(self.kernels.labels.size)
-        if self.n_outputs > 1 or not self.intercept:
-            with np.errstate(all="ignore"), one_blas_thread():
-                means = np.asarray(weights @ as_matrix(self.kernels.rows, self.n_features)) / self.n_samples
-        else:
-            along = np.zeros(self.n_parameters)
-            along[-1] = 1.0
-            means = self.summed(WeightedSum(weights, along), 1.0 / self.n_samples)[1][:-1]
+        with np.errstate(all="ignore"), one_blas_thread():
+            means = np.asarray(weights @ as_matrix(self.kernels.rows, self.n_features)) / self.n_samples
         return np.where(np.isfinite(means), means, 0.0)
 
     @cached_property

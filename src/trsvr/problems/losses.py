@@ -27,6 +27,7 @@ from numba.extending import overload
 from trsvr._arrays import Numbers
 from trsvr._compile import jitable, record
 from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
+from trsvr._linking import PART
 
 # log(1 + e) is four terms of its series, to the last digit, where e is less.
 _SMALL = 2.0**-12
@@ -334,7 +335,7 @@ def excess(t: Numbers) -> Numbers:
 
 # LLVM does not inline a long function, and a loop with a call does not run in vector registers: long values are put
 # together here from short ones.
-@overload(split_value, strict=False, inline="always")  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(split_value, strict=False, jit_options=PART, inline="always")  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_split_value(loss: Any, margin: Any, label: Any) -> Any:
     if hasattr(loss.instance_class, "joined"):
         return lambda loss, margin, label: (

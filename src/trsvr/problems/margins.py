@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr._arrays import Indices, Numbers, Vector
-from trsvr._compile import jitable, kernel, record
+from trsvr._compile import jitable, jitable_loop, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.losses import split_value
 from trsvr.problems.regularizers import coordinate
@@ -59,7 +59,7 @@ def _apply_loss_twice(loss: Any, count: int, block: Vector) -> None:
         block[SLOPES + k] = loss.slope(block[k], label) - loss.slope(block[OTHER_MARGINS + k], label)
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _block_value(count: int, block: Vector) -> float:
     """Sum of the losses: one logarithm for all factors, which are at most 2."""
     total = 0.0
@@ -71,7 +71,7 @@ def _block_value(count: int, block: Vector) -> float:
     return total + math.log(product)
 
 
-@kernel()
+@jitable_loop()
 def _weigh(weights: Vector, block: Vector) -> float:
     """Multiply slopes and curvatures by the weights, and return the weighted sum of the losses."""
     total = 0.0
@@ -98,6 +98,74 @@ def raised_curvature(
     """
     more = scale * np.abs(loss.slope(margin, label)) / np.maximum(np.abs(margin), 1.0) - curvature
     return curvature + steep * np.maximum(more, 0.0)
+
+
+def raise_weights(loss: Any, labels: Vector, scale: Vector, margins: Vector, weights: Vector, steep: float) -> None:
+    """Raise kept curvatures; ``scale`` has the weights of the rows, unless it is empty."""
+    for i in range(labels.size):
+        of_row = scale[i] if scale.size > 0 else 1.0
+        weights[i] = raised_curvature(loss, margins[i], labels[i], of_row, weights[i], steep)
+
+
+@record
+class WeightedRows(NamedTuple):
+    """(x_i, 1) of every row and its weight: what sums are made of in which neither loss nor regulariser occurs.
+
+    They are compiled for a kind of rows once.
+    """
+
+    rows: Any
+    weights: Vector  # empty: every row has weight one
+    columns: int
+    intercept: bool
+
+    def block_along(self, v: Vector, start: int, count: int, out: Vector) -> None:
+        """How the margins of rows start … start+count−1 change along v, in ``out``."""
+        self.rows.block_dots(start, count, v, out)
+        if self.intercept:
+            for k in range(count):
+                out[k] += v[self.columns]
+
+    def block_add_rows(self, start: int, count: int, factors: Vector, out: Vector) -> None:
+        """Add (x_i, 1) of the same rows, each times its factor, to ``out``."""
+        if self.weights.size > 0:
+            for k in range(count):
+                if self.weights[start + k] > 0.0:  # a row of weight zero is left out, whatever it contains
+                    self.rows.add(start + k, factors[k], out)
+                    if self.intercept:
+                        out[self.columns] += factors[k]
+            return
+        self.rows.block_add(start, count, factors, out)
+        if self.intercept:
+            for k in range(count):
+                out[self.columns] += factors[k]
+
+    def sum_weighted(self, weights: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
+        """Hessians of the losses, from curvatures that `MarginKernels.sum_rows` has kept, times v, added to ``out``."""
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_along(v, start, count, scratch)
+            for k in range(count):
+                scratch[k] *= weights[start + k]
+            self.block_add_rows(start, count, scratch, out)
+
+    def sum_squares(self, weights: Vector, begin: int, end: int, out: Vector) -> None:
+        """Diagonals of the same Hessians, added to ``out``."""
+        for i in range(begin, end):
+            self.rows.add_squares(i, weights[i], out)
+            if self.intercept:
+                out[self.columns] += weights[i]
+
+    def look(self, factors: Vector, begin: int, end: int, norms: Vector, out: Vector) -> None:
+        """Squared norms of rows begin … end−1, in ``norms``; and the rows times factors, if any, added to ``out``."""
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            for i in range(start, start + count):
+                norms[i] = self.rows.squared_norm(i)
+            if factors.size > 0:
+                self.block_add_rows(start, count, factors[start : start + count], out)
 
 
 @record
@@ -152,6 +220,10 @@ class MarginKernels(NamedTuple):
         """Regulariser of weight j."""
         return coordinate(self.regularizer, j)
 
+    def weighted_rows(self) -> WeightedRows:
+        """The same without loss and regulariser."""
+        return WeightedRows(self.rows, self.weights, self.columns, self.intercept)
+
     def touch_row(self, i: int) -> None:
         """Ask the memory for all that belongs to row i."""
         self.rows.touch(i)
@@ -171,29 +243,10 @@ class MarginKernels(NamedTuple):
 
     def block_margins(self, x: Vector, start: int, count: int, out: Vector) -> None:
         """Margins of rows start … start+count−1 at x, in ``out``."""
-        self.block_along(x, start, count, out)
+        self.weighted_rows().block_along(x, start, count, out)
         if self.offset.size > 0:
             for k in range(count):
                 out[k] += self.offset[start + k]
-
-    def block_along(self, v: Vector, start: int, count: int, out: Vector) -> None:
-        """How they change along v, in ``out``."""
-        self.rows.block_dots(start, count, v, out)
-        if self.intercept:
-            for k in range(count):
-                out[k] += v[self.columns]
-
-    def block_add_rows(self, start: int, count: int, factors: Vector, out: Vector) -> None:
-        """Add (x_i, 1) of the same rows, each times its factor, to ``out``."""
-        if self.weights.size > 0:
-            for k in range(count):
-                if self.weights[start + k] > 0.0:  # a row of weight zero is left out, whatever it contains
-                    self.add_row(start + k, factors[k], out)
-            return
-        self.rows.block_add(start, count, factors, out)
-        if self.intercept:
-            for k in range(count):
-                out[self.columns] += factors[k]
 
     def sum_rows(
         self, x: Vector, begin: int, end: int, scratch: Vector, margins: Vector, weights: Vector, out: Vector
@@ -213,7 +266,7 @@ class MarginKernels(NamedTuple):
                     margins[start + k] = scratch[k]
                 for k in range(count):
                     weights[start + k] = scratch[CURVATURES + k]
-            self.block_add_rows(start, count, scratch[SLOPES:], out)
+            self.weighted_rows().block_add_rows(start, count, scratch[SLOPES:], out)
         return total
 
     def block_losses(self, start: int, count: int, scratch: Vector) -> float:
@@ -271,23 +324,6 @@ class MarginKernels(NamedTuple):
             curvature = self.loss.curvature(z + self.shift(i), self.labels[i])
             self.add_row(i, self.scale(i) * curvature * t, out)
 
-    def sum_weighted(self, weights: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
-        """The same from curvatures that `sum_rows` has kept."""
-        block = self.rows.block()
-        for start in range(begin, end, block):
-            count = min(block, end - start)
-            self.block_along(v, start, count, scratch)
-            for k in range(count):
-                scratch[k] *= weights[start + k]
-            self.block_add_rows(start, count, scratch, out)
-
-    def sum_squares(self, weights: Vector, begin: int, end: int, out: Vector) -> None:
-        """Diagonals of the same Hessians, added to ``out``."""
-        for i in range(begin, end):
-            self.rows.add_squares(i, weights[i], out)
-            if self.intercept:
-                out[self.columns] += weights[i]
-
     def sum_changes(self, x: Vector, margins: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """Gradients of the losses of rows begin … end−1 at x minus those at the kept margins, added to ``out``."""
         block = self.rows.block()
@@ -302,62 +338,7 @@ class MarginKernels(NamedTuple):
             if self.weights.size > 0:
                 for k in range(count):
                     scratch[SLOPES + k] *= self.weights[start + k]
-            self.block_add_rows(start, count, scratch[SLOPES:], out)
-
-    def sum_gram(
-        self, sample: Any, weights: Vector, norms: Vector, passed: float, begin: int, end: int, block: Any, out: Any
-    ) -> int:
-        """Sampled curvature matrix of rows begin … end−1, added to ``out`` as `trsvr.problems.gram` keeps it.
-
-        Returns how many rows have been taken.
-
-        Row i is taken with chance π_i = share + per_weight · weights_i · norms_i, at most once: along the rows the
-        chances add up, from ``passed``, and a row is taken whenever the sum passes a whole number (systematic
-        sampling). A taken row counts 1/π_i times, so the mean of the result is the whole sum.
-        """
-        taken = 0
-        filled = 0
-        intercept = self.columns if self.intercept else -1
-        for i in range(begin, end):
-            chance = min(1.0, sample.share + sample.per_weight * weights[i] * norms[i])
-            passed += chance
-            if passed < 1.0:
-                continue
-            passed -= 1.0
-            taken += 1
-            filled = self.rows.add_outer_square(i, weights[i] / chance, intercept, block, filled, out)
-        self.rows.finish_squares(block, filled, out)
-        return taken
-
-    def raise_weights(self, margins: Vector, weights: Vector, steep: float) -> None:
-        """Raise the kept curvatures."""
-        for i in range(self.labels.size):
-            weights[i] = raised_curvature(self.loss, margins[i], self.labels[i], self.scale(i), weights[i], steep)
-
-    def penalty_slopes(self, x: Vector, out: Vector) -> None:
-        """Gradient of r, in ``out``."""
-        out[:] = 0.0
-        for j in range(self.columns):
-            out[j] = self.penalty_of(j).slope(x[j], self.columns)
-
-    def penalty_curvatures(self, x: Vector, out: Vector) -> None:
-        """Diagonal of the Hessian of r, in ``out``."""
-        out[:] = 0.0
-        for j in range(self.columns):
-            out[j] = self.penalty_of(j).curvature(x[j], self.columns)
-
-    def add_penalty(self, x: Vector, out: Vector) -> float:
-        """r(w), returned, and its gradient, added to ``out``."""
-        total = 0.0
-        for j in range(self.columns):
-            total += self.penalty_of(j).value(x[j], self.columns)
-            out[j] += self.penalty_of(j).slope(x[j], self.columns)
-        return total
-
-    def add_penalty_product(self, x: Vector, v: Vector, out: Vector) -> None:
-        """Add the Hessian of r, times v, to ``out``."""
-        for j in range(self.columns):
-            out[j] += self.penalty_of(j).curvature(x[j], self.columns) * v[j]
+            self.weighted_rows().block_add_rows(start, count, scratch[SLOPES:], out)
 
     # --------------------------------------------------------------------------------- a batch of rows
 

@@ -12,14 +12,12 @@ import numpy as np
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._blas import one_blas_thread
-from trsvr._compile import compiled_for
 from trsvr._draws import Draws
 from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
-from trsvr.problems.losses import Logistic
-from trsvr.problems.margins import MarginKernels
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import KeptDiagonalSum, KeptProductSum
+from trsvr.problems.regularizers import looped_curvatures
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -37,10 +35,7 @@ class OutputView(CurvatureView):
         self.problem, self.kernels = problem, kernels
         self.n_rows, self.d, self.n_outputs = kernels.labels.size, problem.n_parameters, kernels.classes
         self._probabilities = np.zeros((self.n_rows, self.n_outputs))
-        # One output at a time, for what needs only the rows.
-        rows, labels, weights, _, _, regularizer, columns, intercept, *_ = kernels
-        one = MarginKernels(rows, labels, weights, np.empty(0), Logistic(), regularizer, columns, intercept)
-        self._gram = SampledMatrix(problem, one)
+        self._gram = SampledMatrix(problem)  # of one output at a time
         self._raised: Matrix | None = None
         self._weights: Matrix | None = None
         known = Prices.of_rows(problem.n_samples, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
@@ -105,9 +100,7 @@ class OutputView(CurvatureView):
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        out = np.zeros(self.d)
-        compiled_for(OutputKernels.add_penalty_product, self.kernels)(self.kernels, x, np.ones(self.d), out)
-        return out
+        return looped_curvatures(self.kernels.regularizer, x, self.kernels.columns * self.n_outputs)
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian blocks of the losses, each from about so many rows; and how many rows that took together."""
@@ -164,7 +157,7 @@ def raised_chances(chances: Matrix, labels: Vector, steep: float) -> Matrix:
 
     There the loss is nearly linear, and its curvature says nothing about how far to go. With z = log((1 − π_y) / π_y)
     the mixture has the curvature (1 − π_y) / max(z, 1) along the label, at most ¼: with two outputs a row asks for the
-    step that brings its margin about to zero, as in `MarginKernels.raise_weights`. So it is with ``steep`` = 1; with
+    step that brings its margin about to zero, as in `raised_curvature`. So it is with ``steep`` = 1; with
     less of it, less is mixed in.
     """
     rows, places = np.arange(len(labels)), labels.astype(np.int64)

@@ -190,21 +190,6 @@ class OutputKernels(NamedTuple):
                 for k in range(self.classes):
                     intercepts[k] += factors[k]
 
-    def add_penalty(self, x: Vector, out: Vector) -> float:
-        """r(W), returned, and its gradient, added to ``out``."""
-        d = self.columns * self.classes
-        total = 0.0
-        for j in range(d):
-            total += self.penalty_of(j).value(x[j], d)
-            out[j] += self.penalty_of(j).slope(x[j], d)
-        return total
-
-    def add_penalty_product(self, x: Vector, v: Vector, out: Vector) -> None:
-        """Add the Hessian of r, times v, to ``out``."""
-        d = self.columns * self.classes
-        for j in range(d):
-            out[j] += self.penalty_of(j).curvature(x[j], d) * v[j]
-
     # --------------------------------------------------------------------------------- a batch of rows
 
     def batch_gradient(self, x: Vector, batch: Indices, margins: Vector, out: Vector) -> None:

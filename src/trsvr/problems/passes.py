@@ -104,10 +104,10 @@ class WeightedSum(NamedTuple):
     weights: Vector
     v: Vector
 
-    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+    def add_run(self, rows: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
         d = self.v.size
-        kernels.sum_weighted(self.weights, self.v, begin, end, part[d:], part[:d])
+        rows.sum_weighted(self.weights, self.v, begin, end, part[d:], part[:d])
         return 0.0
 
 
@@ -132,9 +132,9 @@ class DiagonalSum(NamedTuple):
     weights: Vector
     d: int
 
-    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+    def add_run(self, rows: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        kernels.sum_squares(self.weights, begin, end, part[: self.d])
+        rows.sum_squares(self.weights, begin, end, part[: self.d])
         return 0.0
 
 
@@ -167,7 +167,12 @@ class ChangeSum(NamedTuple):
 
 @record
 class GramSum(NamedTuple):
-    """A sampled curvature matrix (as `trsvr.problems.gram` keeps it), and how many rows it has (in the total)."""
+    """A sampled curvature matrix (as `trsvr.problems.gram` keeps it), and how many rows it has (in the total).
+
+    Row i is taken with chance π_i = share + per_weight · weights_i · norms_i, at most once: along the rows the chances
+    add up, from the run's offset, and a row is taken whenever the sum passes a whole number (systematic sampling). A
+    taken row counts 1/π_i times, so the mean of the result is the whole sum.
+    """
 
     sample: Sample
     weights: Vector
@@ -175,27 +180,44 @@ class GramSum(NamedTuple):
     offsets: Vector
     size: int
     block_size: int
+    one: int  # the column of the intercept, or negative
 
-    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+    def add_run(self, rows: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
         size = self.size
         matrix = part[: size * size].reshape(size, size)
         block = part[size * size : size * (size + self.block_size)].reshape(self.block_size, size)
-        offset = self.offsets[k]
-        return kernels.sum_gram(self.sample, self.weights, self.norms, offset, begin, end, block, matrix)
+        passed = self.offsets[k]
+        taken = 0
+        filled = 0
+        for i in range(begin, end):
+            chance = min(1.0, self.sample.share + self.sample.per_weight * self.weights[i] * self.norms[i])
+            passed += chance
+            if passed < 1.0:
+                continue
+            passed -= 1.0
+            taken += 1
+            filled = rows.add_outer_square(i, self.weights[i] / chance, self.one, block, filled, matrix)
+        rows.finish_squares(block, filled, matrix)
+        return taken
 
 
 @record
 class RowNorms(NamedTuple):
-    """Squared norms of the rows, each in its own place."""
+    """Squared norms of the rows, each in its own place; and the rows times factors, if there are any."""
 
     norms: Vector
+    factors: Vector
 
     def add_run(self, rows: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Look at one run."""
-        for i in range(begin, end):
-            self.norms[i] = rows.squared_norm(i)
+        rows.look(self.factors, begin, end, self.norms, part)
         return 0.0
+
+
+def _needed(task: Any, kernels: Any) -> Any:
+    """What the task needs of the kernels: without loss and regulariser, it is compiled for all of them at once."""
+    return kernels.weighted_rows() if isinstance(task, WeightedSum | DiagonalSum) else kernels
 
 
 def work_off(over: Any, task: Any, runs: Runs, ticket: Indices, totals: Vector, parts: Matrix, most: int) -> None:
@@ -257,6 +279,7 @@ class Passes:
         ticket = np.zeros(1, dtype=np.int64)
         totals = np.empty(pieces)
         parts = self._borrow(pieces)
+        over = _needed(task, over)
         run = self._runner(task, over)
 
         def here() -> None:
@@ -278,5 +301,6 @@ class Passes:
         """Compile (or load) a sum without adding anything."""
         nothing_left = np.full(1, self.all_rows.pieces, dtype=np.int64)
         totals, parts = np.zeros(self.all_rows.pieces), self._borrow(self.all_rows.pieces)
+        over = _needed(task, over)
         self._runner(task, over)(over, task, self.all_rows, nothing_left, totals, parts, 1)
         self._spare.append(parts)

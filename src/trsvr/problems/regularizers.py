@@ -17,7 +17,8 @@ from numba.extending import overload
 
 from trsvr import _check
 from trsvr._arrays import Numbers, Vector
-from trsvr._compile import record
+from trsvr._compile import compiled_for, record
+from trsvr._linking import PART
 
 
 @record
@@ -136,7 +137,7 @@ def coordinate(regularizer: Any, j: int) -> Any:
     return regularizer
 
 
-@overload(coordinate, strict=False)  # type: ignore[untyped-decorator]  # Numba carries no types
+@overload(coordinate, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_coordinate(regularizer: Any, j: Any) -> Any:
     kind = regularizer.instance_class
     if kind is Sum:
@@ -144,6 +145,56 @@ def _compiled_coordinate(regularizer: Any, j: Any) -> Any:
     if kind is L2 and isinstance(regularizer.types[0], types.Array):
         return lambda regularizer, j: L2(regularizer.strength[j])
     return lambda regularizer, j: regularizer
+
+
+# Compiled for a regulariser, whatever the rows and the loss are; w are the first d entries of x.
+
+
+def add_penalty(regularizer: Any, x: Vector, d: int, out: Vector) -> float:
+    """r(w), returned, and its gradient, added to ``out``."""
+    return compiled_for(_add_penalty, regularizer)(regularizer, x, d, out)
+
+
+def add_penalty_product(regularizer: Any, x: Vector, d: int, v: Vector, out: Vector) -> None:
+    """Add the Hessian of r, times v, to ``out``."""
+    compiled_for(_add_product, regularizer)(regularizer, x, d, v, out)
+
+
+def looped_slopes(regularizer: Any, x: Vector, d: int) -> Vector:
+    """As `penalty_slopes`, of formulas that may take numbers only."""
+    out = np.zeros(x.size)
+    compiled_for(_put_slopes, regularizer)(regularizer, x, d, out)
+    return out
+
+
+def looped_curvatures(regularizer: Any, x: Vector, d: int) -> Vector:
+    """As `penalty_curvatures`, of formulas that may take numbers only."""
+    out = np.zeros(x.size)
+    compiled_for(_put_curvatures, regularizer)(regularizer, x, d, out)
+    return out
+
+
+def _add_penalty(regularizer: Any, x: Vector, d: int, out: Vector) -> float:
+    total = 0.0
+    for j in range(d):
+        total += coordinate(regularizer, j).value(x[j], d)
+        out[j] += coordinate(regularizer, j).slope(x[j], d)
+    return total
+
+
+def _add_product(regularizer: Any, x: Vector, d: int, v: Vector, out: Vector) -> None:
+    for j in range(d):
+        out[j] += coordinate(regularizer, j).curvature(x[j], d) * v[j]
+
+
+def _put_slopes(regularizer: Any, x: Vector, d: int, out: Vector) -> None:
+    for j in range(d):
+        out[j] = coordinate(regularizer, j).slope(x[j], d)
+
+
+def _put_curvatures(regularizer: Any, x: Vector, d: int, out: Vector) -> None:
+    for j in range(d):
+        out[j] = coordinate(regularizer, j).curvature(x[j], d)
 
 
 def check_strength(strength: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
-from trsvr._compile import kernel, record
+from trsvr._compile import jitable_loop, record
 from trsvr._intrinsics import prefetch
 from trsvr.problems.gram import add_dense, add_sparse
 
@@ -28,7 +28,7 @@ _ENTRIES_AHEAD = 6
 _WIDE_ROW, _FEW = 32, 3
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _dense_dot(values: NDArray[Any], i: int, w: Vector) -> float:
     row = values[i]
     total = 0.0
@@ -37,7 +37,7 @@ def _dense_dot(values: NDArray[Any], i: int, w: Vector) -> float:
     return total
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _dense_two_dots(values: NDArray[Any], i: int, w: Vector, v: Vector) -> tuple[float, float]:
     row = values[i]
     first = 0.0
@@ -48,14 +48,14 @@ def _dense_two_dots(values: NDArray[Any], i: int, w: Vector, v: Vector) -> tuple
     return first, second
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _dense_add(values: NDArray[Any], i: int, factor: float, out: Vector) -> None:
     row = values[i]
     for j in range(row.size):
         out[j] += factor * row[j]
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _dense_block_dots(values: NDArray[Any], start: int, count: int, ahead: int, w: Vector, out: Vector) -> None:
     """Four rows at a time share the loads of w; rows further on are asked for meanwhile."""
     columns = values.shape[1]
@@ -78,7 +78,7 @@ def _dense_block_dots(values: NDArray[Any], start: int, count: int, ahead: int, 
         out[k] = _dense_dot(values, start + k, w)
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vector, out: Vector) -> None:
     columns = values.shape[1]
     whole = count - count % 4
@@ -96,7 +96,7 @@ def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vect
 # place, and a sum that may be taken in any order runs in vector registers. Together that is a quarter of a pass.
 
 
-@kernel(fastmath=True)
+@jitable_loop(fastmath=True)
 def _sparse_dot(data: NDArray[Any], indices: NDArray[Any], w: Vector) -> float:
     total = 0.0
     for k in range(data.size):
@@ -104,13 +104,13 @@ def _sparse_dot(data: NDArray[Any], indices: NDArray[Any], w: Vector) -> float:
     return total
 
 
-@kernel()
+@jitable_loop()
 def _sparse_add(data: NDArray[Any], indices: NDArray[Any], factor: float, out: Vector) -> None:
     for k in range(data.size):
         out[indices[k]] += factor * data[k]
 
 
-@kernel()
+@jitable_loop()
 def _sparse_block_dots(
     data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], start: int, count: int, w: Vector, out: Vector
 ) -> None:
@@ -119,7 +119,7 @@ def _sparse_block_dots(
         out[k] = _sparse_dot(data[begin:end], indices[begin:end], w)
 
 
-@kernel()
+@jitable_loop()
 def _sparse_block_add(
     data: NDArray[Any],
     indices: NDArray[Any],

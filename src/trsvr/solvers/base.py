@@ -206,8 +206,9 @@ class Solver:
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this solver cannot run on this problem."""
 
-    def warm_up(self, state: State) -> None:
-        """Compile (or load) what epochs need, so that a clock started afterwards does not see it."""
+    def warm_up(self, problem: Problem, state: State) -> None:
+        """Compile (or load) what full passes and epochs need, so that a clock started afterwards does not see it."""
+        problem.warm_up()
 
     def begins_at_once(self, problem: Problem) -> bool:
         """Whether nothing is compiled before the first epoch, so that nobody need wait for it."""

@@ -117,9 +117,11 @@ class AdaptiveTRSVR(Solver):
         )
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
 
-    def warm_up(self, state: State) -> None:
-        """Compile (or load) what the views need."""
+    def warm_up(self, problem: Problem, state: State) -> None:
+        """Compile (or load) what the views need; rows that are elsewhere are read there."""
         own = own_state(state)
+        if problem.is_elsewhere:
+            problem.warm_up()
         own.here.warm_up(own.kind == "dense")
 
     def evaluate(self, problem: Problem, state: State, coming: Draws | None) -> tuple[float, Vector]:

@@ -116,7 +116,7 @@ def curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
 
 
 def raised_curvatures(loss: Any, Z: Tensor, y: Tensor) -> Tensor:
-    """The same, at least |slope| / max(|z|, 1): see `trsvr.problems.margins.MarginKernels.raise_weights`."""
+    """The same, at least |slope| / max(|z|, 1): see `trsvr.problems.margins.raised_curvature`."""
     if isinstance(loss, Softmax):
         return _spread(raised_chances(Z, y))
     found = curvatures(loss, Z, y)
