@@ -22,7 +22,7 @@ from trsvr._blas import one_blas_thread
 from trsvr._compile import jitable_loop, record
 from trsvr._draws import Draws
 from trsvr._gemm import gemm
-from trsvr._intrinsics import exp_minus
+from trsvr._intrinsics import exp_minus, matrix_in
 from trsvr._linking import PART
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
@@ -92,7 +92,7 @@ def _compiled_rows_times(rows: Any, scratch: Any, turned: Any, b: Any, out: Any,
         return lambda rows, scratch, turned, b, out, add: gemm(rows, turned, b, False, out, add)
 
     def copied(rows: Any, scratch: Any, turned: Any, b: Any, out: Any, add: Any) -> None:
-        gemm(scratch[: rows.size].reshape(rows.shape), turned, b, False, out, add)
+        gemm(matrix_in(scratch, rows.shape[0], rows.shape[1]), turned, b, False, out, add)
 
     return copied
 
@@ -185,7 +185,7 @@ class OutputValues(NamedTuple):
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
         columns, outputs = self.at.shape
-        sums, intercepts = part[: columns * outputs].reshape(columns, outputs), part[columns * outputs :]
+        sums, intercepts = matrix_in(part, columns, outputs), part[columns * outputs :]
         room = self.scratch[k]
         widened = room[over.together * outputs :]
         value = 0.0
@@ -193,7 +193,7 @@ class OutputValues(NamedTuple):
             count = min(over.together, end - start)
             rows = over.values[start : start + count]
             widen(rows, self.at, widened)
-            table = room[: count * outputs].reshape(count, outputs)
+            table = matrix_in(room, count, outputs)
             rows_times(rows, widened, False, self.at, table, False)
             for i in range(count):
                 mine, weight = table[i], over.scale(start + i)
@@ -231,12 +231,12 @@ class OutputProducts(NamedTuple):
         columns, outputs = self.directions.shape
         size, room = columns * outputs, self.scratch[k]
         sums, intercepts = part[:size], part[size:]
-        product, widened = room[:size].reshape(columns, outputs), room[size + over.together * outputs :]
+        product, widened = matrix_in(room, columns, outputs), room[size + over.together * outputs :]
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
             rows = over.values[start : start + count]
             widen(rows, self.directions, widened)
-            table = room[size : size + count * outputs].reshape(count, outputs)
+            table = matrix_in(room[size:], count, outputs)
             rows_times(rows, widened, False, self.directions, table, False)
             for i in range(count):
                 mine = table[i]
@@ -263,11 +263,11 @@ class OutputSquares(NamedTuple):
         columns, outputs = over.values.shape[1], self.slopes.shape[1]
         size, room = columns * outputs, self.scratch[k]
         sums, intercepts = part[:size], part[size:]
-        product, squares = room[:size].reshape(columns, outputs), room[size + over.together * outputs :]
+        product, squares = matrix_in(room, columns, outputs), room[size + over.together * outputs :]
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
-            squared = squares[: count * columns].reshape(count, columns)
-            table = room[size : size + count * outputs].reshape(count, outputs)
+            squared = matrix_in(squares, count, columns)
+            table = matrix_in(room[size:], count, outputs)
             for i in range(count):
                 row, mine, weight = over.values[start + i], squared[i], over.scale(start + i)
                 for j in range(columns):
@@ -302,7 +302,7 @@ class SharedMatrix(NamedTuple):
         for start in range(0, n, over.together):
             count = min(over.together, n - start)
             rows = over.values[start : start + count]
-            scaled = self.scratch[k, : count * width].reshape(count, width)
+            scaled = matrix_in(self.scratch[k], count, width)
             for i in range(count):
                 weight = self.curvatures[start + i]
                 for j in range(width):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from trsvr._arrays import Indices, Vector
 from trsvr._compile import record
+from trsvr._intrinsics import matrix_in
 from trsvr._vectors import copy_into, dot, scale_by
 from trsvr.problems.margins import _AHEAD, check_room
 from trsvr.problems.regularizers import coordinate
@@ -199,7 +200,7 @@ class OutputKernels(NamedTuple):
         out[d:] = 0.0
         for j in range(d):
             out[j] = self.penalty_of(j).slope(x[j], d)
-        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
+        table = matrix_in(margins, batch.size + 2, self.classes)
         slopes = table[batch.size]
         for k in range(batch.size):
             self.touch_row(batch[min(k + _AHEAD, batch.size - 1)])
@@ -219,7 +220,7 @@ class OutputKernels(NamedTuple):
         copy_into(start[d:], out[d:])
         for j in range(d):
             out[j] = start[j] + (self.penalty_of(j).slope(x[j], d) - self.penalty_of(j).slope(y[j], d))
-        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
+        table = matrix_in(margins, batch.size + 2, self.classes)
         slopes = table[batch.size]
         slopes_at_y = table[batch.size + 1]
         for k in range(batch.size):
@@ -240,7 +241,7 @@ class OutputKernels(NamedTuple):
         out[d:] = 0.0
         for j in range(d):
             out[j] = self.penalty_of(j).curvature(x[j], d) * v[j]
-        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
+        table = matrix_in(margins, batch.size + 2, self.classes)
         directions = table[batch.size]
         scratch = table[batch.size + 1]
         for k in range(batch.size):
@@ -258,7 +259,7 @@ class OutputKernels(NamedTuple):
         out[d:] = 0.0
         for j in range(d):
             out[j] = (self.penalty_of(j).slope(x[j] + h * v[j], d) - self.penalty_of(j).slope(x[j], d)) / h
-        table = margins[: self.room(batch.size)].reshape(-1, self.classes)
+        table = matrix_in(margins, batch.size + 2, self.classes)
         slopes = table[batch.size]
         slopes_before = table[batch.size + 1]
         for k in range(batch.size):
@@ -308,7 +309,7 @@ class OutputKernels(NamedTuple):
         copy_into(average, out)
         for j in range(d):
             out[j] += self.penalty_of(j).slope(x[j], d)
-        rows_of = margins[: self.room(batch.size)].reshape(-1, self.classes)
+        rows_of = matrix_in(margins, batch.size + 2, self.classes)
         slopes = rows_of[batch.size]
         slopes_of = table.reshape(-1, self.classes)
         for k in range(batch.size):

@@ -15,7 +15,7 @@ import numpy as np
 from trsvr import _threads
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
-from trsvr._intrinsics import fetch_add
+from trsvr._intrinsics import fetch_add, matrix_in
 from trsvr.problems.margins import Sample
 
 # How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
@@ -185,8 +185,7 @@ class GramSum(NamedTuple):
     def add_run(self, rows: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
         size = self.size
-        matrix = part[: size * size].reshape(size, size)
-        block = part[size * size : size * (size + self.block_size)].reshape(self.block_size, size)
+        matrix, block = matrix_in(part, size, size), matrix_in(part[size * size :], self.block_size, size)
         passed = self.offsets[k]
         taken = 0
         filled = 0

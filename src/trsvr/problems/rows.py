@@ -19,6 +19,7 @@ from trsvr.problems.gram import add_dense, add_sparse
 
 _CACHE_LINE = 64
 _AHEAD_BYTES = 8192
+# (Remainders of powers of two are taken as bits, x & 7: Numba's % compiles a function of its own.)
 # Consecutive rows are taken in blocks: at most so many rows, and not more than stay in the nearest cache.
 BLOCK = 64
 _BLOCK_BYTES = 32768
@@ -60,7 +61,7 @@ def _dense_block_dots(values: NDArray[Any], start: int, count: int, ahead: int, 
     """Four rows at a time share the loads of w; rows further on are asked for meanwhile."""
     columns = values.shape[1]
     line = _CACHE_LINE // values.itemsize
-    whole = count - count % 4
+    whole = count & ~3
     for k in range(0, whole, 4):
         i = start + k
         asked = (i + ahead) * columns
@@ -81,7 +82,7 @@ def _dense_block_dots(values: NDArray[Any], start: int, count: int, ahead: int, 
 @jitable_loop(fastmath=True)
 def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vector, out: Vector) -> None:
     columns = values.shape[1]
-    whole = count - count % 4
+    whole = count & ~3
     for k in range(0, whole, 4):
         i = start + k
         a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
