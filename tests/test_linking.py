@@ -8,7 +8,7 @@ from numba.core.codegen import JITCodeLibrary
 from numpy.testing import assert_allclose, assert_array_equal
 
 from trsvr._compile import compiled_for, jitable, jitable_loop, kernel
-from trsvr._intrinsics import matrix_in
+from trsvr._intrinsics import matrix_in, whole_numbers_in
 from trsvr.problems import L2, LinearModel, Logistic, Poisson, Squared
 from trsvr.problems.margins import WeightedRows
 from trsvr.problems.passes import WeightedSum, work_off
@@ -77,6 +77,18 @@ def test_a_matrix_in_a_vector_is_no_copy():
         vector = np.full(8, -1.0)
         run(vector, 2, 3)
         assert_array_equal(vector, [-1, 0, 1, 2, 10, 11, 12, -1])
+
+
+def test_whole_numbers_in_a_vector_are_no_copy():
+    def fill(vector):
+        numbers = whole_numbers_in(vector)
+        for k in range(numbers.size):
+            numbers[k] = k
+
+    for run in (fill, kernel()(fill)):
+        vector = np.empty(3)
+        run(vector)
+        assert_array_equal(vector.view(np.uint32), np.arange(6))
 
 
 def test_sums_without_a_loss_are_compiled_once_for_all_losses():

@@ -84,6 +84,27 @@ def _compiled_matrix_in(context: Any, builder: Any, signature: Any, arguments: A
     return matrix._getvalue()
 
 
+def whole_numbers_in(vector: Any) -> Any:
+    """The memory of a vector of floats as whole numbers of 32 bits, in the same way."""
+    return vector.view(np.uint32)
+
+
+@type_callable(whole_numbers_in)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _type_of_whole_numbers_in(context: Any) -> Any:
+    return lambda vector: types.Array(types.uint32, 1, "C")
+
+
+@lower_builtin(whole_numbers_in, types.Array)  # type: ignore[untyped-decorator]
+def _compiled_whole_numbers_in(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    memory = context.make_array(signature.args[0])(context, builder, arguments[0])
+    numbers = context.make_array(signature.return_type)(context, builder)
+    size = context.get_constant(types.intp, 4)
+    count = builder.udiv(builder.mul(memory.nitems, memory.itemsize), size)
+    data = builder.bitcast(memory.data, numbers.data.type)
+    populate_array(numbers, data, [count], [size], size, memory.meminfo, memory.parent)
+    return numbers._getvalue()
+
+
 def prefetch(array: Any, position: int) -> None:
     """Ask the memory for an element that will be needed soon; plain Python has no use for it."""
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._compile import jitable_loop, record
-from trsvr._intrinsics import prefetch
+from trsvr._intrinsics import prefetch, whole_numbers_in
 from trsvr.problems.gram import add_dense, add_sparse
 
 _CACHE_LINE = 64
@@ -245,7 +245,7 @@ class DenseRows(NamedTuple):
             for j in range(columns):
                 empty += row[j] == 0.0
             if (columns - empty) * _FEW < columns:
-                entries, places = block[last], block[last + 1].view(np.uint32)
+                entries, places = block[last], whole_numbers_in(block[last + 1])
                 count = 0
                 for j in range(columns):
                     entries[count] = row[j]
