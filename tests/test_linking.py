@@ -38,8 +38,9 @@ def test_a_tree_of_calls_becomes_machine_code_once(monkeypatch):
         return 2.0 * _sum_of_roots(numbers)
 
     assert kernel()(whole)(np.array([1.0, 4.0, 9.0])) == 12.0
-    assert len(made) == 1
-    assert "whole" in made[0]
+    ours = [name for name in made if name != "nrt"]  # Numba's own run time, once in a process
+    assert len(ours) == 1
+    assert "whole" in ours[0]
 
 
 def test_an_error_in_a_part_reaches_the_caller():

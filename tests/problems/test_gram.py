@@ -45,7 +45,7 @@ def test_all_rows(name, precision, rows):
         weights = rng.random(150)
         A = np.column_stack([X, np.ones(150)]) if intercept else X
         wanted = A.T.astype(float) @ (A * weights[:, None]) / 150
-        found, taken = SampledMatrix(problem, problem.kernels).matrix(weights, 150, NO_EPOCH)
+        found, taken = SampledMatrix(problem).matrix(weights, 150, NO_EPOCH)
         assert taken == 150
         assert_allclose(found, wanted, rtol=1e-12, atol=1e-14 * np.abs(wanted).max())
         assert np.array_equal(found, found.T)
