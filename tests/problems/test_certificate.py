@@ -118,7 +118,7 @@ def test_the_message_says_it():
 def test_estimators_and_the_command_have_it(tmp_path, capsys):
     made = case(Logistic())
     table = tmp_path / "rows.csv"
-    np.savetxt(table, np.column_stack([made.labels, made.X]), delimiter=",")
+    np.savetxt(table, np.column_stack([made.labels, made.X]), delimiter=",", header="y,a,b,c,d", comments="")
     assert 0.0 < TRSVRClassifier().fit(made.X, made.labels).gap_bound_ < 1e-9
     assert 0.0 < TRSVRRegressor().fit(made.X, made.X[:, 1]).gap_bound_ < 1e-9
     assert main(["solve", str(table), "--json"]) == 0
@@ -157,10 +157,10 @@ def curved_elsewhere():
 def test_means_that_are_none_are_allowed_for_on_a_device():
     torch_linear = pytest.importorskip("trsvr.torch").LinearModel
     made, x, gap = curved_elsewhere()
-    there = torch_linear(made.X, made.labels, Logistic(), L2(made.strength), True, offset=made.offset, device="cpu")
+    there = torch_linear(made.X, made.labels, Logistic(), L2(made.strength), intercept=True, offset=made.offset)
     assert not there.centred().frame.exact
     assert gap <= there.gap_bound(x)
-    plain = torch_linear(made.X, made.labels, Logistic(), L2(made.strength), True, device="cpu")
+    plain = torch_linear(made.X, made.labels, Logistic(), L2(made.strength), intercept=True)
     assert plain.centred().frame.exact
 
 
