@@ -10,6 +10,7 @@ import trsvr
 from trsvr._draws import Draws
 from trsvr.problems import L2, LinearModel, Logistic, Softmax
 from trsvr.problems.centring import CentredView, Centring
+from trsvr.problems.columns import bulk_of, centred_gram, column_squares
 from trsvr.sklearn import TRSVRRegressor
 from truth import Truth
 
@@ -126,6 +127,30 @@ def test_a_matrix_there_and_back():
     T[4, :4] = -frame.means
     np.testing.assert_allclose(frame.matrix_inside(H), T.T @ H @ T, atol=1e-14)
     np.testing.assert_allclose(frame.matrix_outside(frame.matrix_inside(H)), H, atol=1e-13)
+
+
+def test_sums_of_columns_far_from_zero():
+    """Against extended precision: squares that are 10¹² of what is left of them, and rows that do not count."""
+    rng = np.random.default_rng(4)
+    X, weights = rng.normal(size=(3000, 4)) + 1e6, rng.uniform(size=3000)
+    X[5], weights[5] = np.nan, 0.0
+    found = centred_gram(X, np.full(4, 1e6), weights)
+    Z = np.delete(np.column_stack([X.astype(np.longdouble) - 1e6, np.ones(3000)]), 5, axis=0)
+    wanted = (Z.T * np.delete(weights, 5)) @ Z
+    np.testing.assert_allclose(found, wanted.astype(float), rtol=1e-12, atol=1e-10)
+    squares = column_squares(scipy.sparse.csr_array(Z[:, :4].astype(float)), np.delete(weights, 5))
+    np.testing.assert_allclose(squares, np.diag(wanted)[:4].astype(float) / weights.sum(), rtol=1e-12)
+
+
+def test_where_the_bulk_of_a_column_is():
+    rows = np.random.default_rng(0).normal(size=(31, 3)) + np.array([0.0, 1e5, 0.0])
+    means = rows.mean(0) + np.array([0.0, 0.0, 1e9])  # of all rows, of which some are huge
+    found = bulk_of(means, rows)
+    np.testing.assert_array_equal(found.middles[:2], means[:2])
+    assert abs(found.middles[2]) < 1.0
+    assert found.is_far
+    assert not bulk_of(means[:1], rows[:, :1]).is_far
+    assert not bulk_of(np.array([7.0]), np.full((31, 1), 7.0)).is_far  # a constant has no digits to lose
 
 
 def test_without_an_intercept_nothing_is_centred():

@@ -245,9 +245,11 @@ class CentredView(CurvatureView):
         return self.view.product(along)[:-1, None]
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
-        """Diagonal blocks of the Hessian; of all rows where they must be centred before they are multiplied."""
-        if self.frame.is_far and (matrix := self.view.centred_matrix(self.frame.means)) is not None:
-            return matrix[None], self.n_rows
+        """Diagonal blocks of the Hessian; those of all rows are of centred ones, where that makes a difference."""
+        if self.frame.is_far and rows >= self.n_rows:
+            matrix = self.view.centred_matrix(self.frame.means)
+            if matrix is not None:
+                return matrix[None], self.n_rows
         matrices, taken = self.view.blocks(rows, draws)
         return self.frame.matrix_inside(matrices), taken
 
