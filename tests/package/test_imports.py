@@ -13,12 +13,13 @@ PACKAGE = Path(trsvr.__file__).parent
 BELOW = {"problems": set(), "datasets": set()}
 BELOW["parts"] = {"problems"}
 BELOW["solvers"] = {"parts", "problems"}
+BELOW["inference"] = {"parts", "problems"}
 BELOW["theory"] = BELOW["solvers"] | {"solvers"}
 BELOW["engine"] = BELOW["theory"] | {"theory"}
 BELOW["experiments"] = BELOW["engine"] | {"engine", "datasets"}
 BELOW["torch"] = BELOW["dask"] = BELOW["experiments"] | {"experiments"}
 BELOW["_device"] = {"problems", "torch"}  # where a linear model is made: here or on a device
-BELOW["sklearn"] = BELOW["torch"] | {"_device"}
+BELOW["sklearn"] = BELOW["torch"] | {"_device", "inference"}
 BELOW["cli"] = BELOW["sklearn"] | {"sklearn", "torch", "dask"}
 
 

@@ -212,9 +212,10 @@ def test_without_a_penalty(three):
     assert abs(ours.intercept_.sum()) < 1e-10
 
 
-def test_separable_classes_without_a_penalty_end_quietly():
+def test_separable_classes_without_a_penalty_end_with_a_word():
     X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
-    model = TRSVRClassifier(C=np.inf).fit(X, [0, 0, 1, 1])
+    with pytest.warns(ConvergenceWarning, match="the data are separated"):
+        model = TRSVRClassifier(C=np.inf).fit(X, [0, 0, 1, 1])
     assert model.score(X, [0, 0, 1, 1]) == 1.0
     assert model.n_iter_[0] < 60
     assert np.isfinite(model.coef_).all()

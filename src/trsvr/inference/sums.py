@@ -38,39 +38,61 @@ def family_of(loss: Any) -> Any:
 
 
 class _Responses(NamedTuple):
-    """Of the rows that count: y, weights of mean one, and the offset."""
+    """Of the rows that count: y, weights of mean one (or 1 for all), and the offset (or 0)."""
 
     y: Vector
-    w: Vector
-    offset: Vector
+    w: Vector | float
+    offset: Vector | float
 
     @classmethod
     def of(cls, model: LinearModel) -> _Responses:
         kernels = model.kernels
         y = 0.5 * (kernels.labels + 1.0) if isinstance(model.loss, Logistic) else kernels.labels
-        w = kernels.weights if kernels.weights.size else np.ones(y.size)
-        offset = kernels.offset if kernels.offset.size else np.zeros(y.size)
+        w = kernels.weights if kernels.weights.size else 1.0
+        offset = kernels.offset if kernels.offset.size else 0.0
         return cls(*_counting(model, y, w, offset))
+
+    def total(self, column: Vector | float) -> float:
+        """Weighted sum of a column."""
+        if isinstance(column, float):
+            return column * self.y.size  # the mean of the weights is one
+        return float(column.sum()) if isinstance(self.w, float) else dot(self.w, column)
 
 
 def _counting(model: LinearModel, *columns: Any) -> list[Any]:
     """Those of the rows that count."""
     chosen = model.chosen_rows
-    return list(columns) if chosen is None else [column[chosen] for column in columns]
+    if chosen is None:
+        return list(columns)
+    return [column if isinstance(column, float) else column[chosen] for column in columns]
 
 
-def _margins(model: LinearModel, x: Vector) -> tuple[float, Vector, Vector, Vector]:
-    """Sum of the losses, and of the rows that count: margins, weighted slopes, weighted curvatures."""
+class _Look(NamedTuple):
+    """Sum of the losses; of the rows that count margins, weighted slopes and curvatures; perhaps A, times 1/N."""
+
+    losses: float
+    z: Vector
+    slopes: Vector
+    curvatures: Vector
+    information: Matrix | None = None
+
+
+def _look(model: LinearModel, x: Vector, with_information: bool = False) -> _Look:
+    """One reading of the rows."""
     kernels, loss = model.kernels, model.loss
     if model.is_small:
         z, w = model.decision(x), kernels.weights if kernels.weights.size else 1.0
         parts = [w * formula(z, kernels.labels) for formula in (loss.value, loss.slope, loss.curvature)]
         losses, z, slopes, curvatures = _counting(model, parts[0], z, *parts[1:])
-        return float(np.sum(losses)), z, slopes, curvatures
-    z, slopes, curvatures = (np.empty(kernels.labels.size) for _ in range(3))
-    task = MarginSum(np.ascontiguousarray(x), z, slopes, curvatures)
-    total = model.passes.sums(task, kernels, lambda totals, parts: float(totals.sum()))
-    return total, *_counting(model, z, slopes, curvatures)
+        return _Look(float(np.sum(losses)), z, slopes, curvatures)
+    at = MarginSum(np.ascontiguousarray(x), *(np.empty(kernels.labels.size) for _ in range(3)))
+    matrix = None
+    if with_information and isinstance(family_of(loss), (*CANONICAL, Gamma)):
+        total, matrix = SampledMatrix(model).information(kernels, at, not isinstance(loss, Gamma))
+    else:
+        total = model.passes.sums(at, kernels, lambda totals, parts: float(totals.sum()))
+    z, slopes, curvatures = _counting(model, at.margins, at.slopes, at.weights)
+    return _Look(total, z, slopes, curvatures, matrix)
 
 
 class RowSums(NamedTuple):
@@ -85,7 +107,7 @@ class RowSums(NamedTuple):
 @np.errstate(all="ignore")
 def row_sums(model: LinearModel, x: Vector, matrices: tuple[str, ...]) -> RowSums:
     """Each matrix is Σ of a factor times (x_i, 1)(x_i, 1)ᵀ, by its name: that of A, B or M of `trsvr.inference`."""
-    losses, z, slopes, curvatures = _margins(model, x)
+    losses, z, slopes, curvatures, information = _look(model, x, "expected" in matrices)
     rows, loss, pearson = _Responses.of(model), family_of(model.loss), math.nan
     factors = {"observed": curvatures}
     if "expected" in matrices:
@@ -97,16 +119,17 @@ def row_sums(model: LinearModel, x: Vector, matrices: tuple[str, ...]) -> RowSum
         factors["squares"] = slopes * (slopes / rows.w)
     if "squares of sums" in matrices:
         factors["squares of sums"] = slopes * slopes
-    found = {name: _gram(model, factors[name]) for name in matrices}
+    found = {} if information is None else {"expected": model.n_samples * information}
+    found |= {name: _gram(model, factors[name]) for name in matrices if name not in found}
     return RowSums(losses, pearson, _at_edge(loss, z, rows, curvatures), found)
 
 
-def _expected(loss: Any, z: Vector, w: Vector, curvatures: Vector) -> Vector:
+def _expected(loss: Any, z: Vector, w: Vector | float, curvatures: Vector) -> Vector:
     """The weighted ℓ″ that is expected, (dμ/dz)²/V."""
     if isinstance(loss, CANONICAL):
         return curvatures
     if isinstance(loss, Gamma):
-        return w
+        return np.broadcast_to(w, z.shape)
     mean = loss.expectation(z)
     return np.asarray(w * mean * (mean / loss.variance(mean)))
 
@@ -117,7 +140,7 @@ def _at_edge(loss: Any, z: Vector, rows: _Responses, curvatures: Vector) -> bool
         return bool(np.any(curvatures < _EDGE * rows.w))
     if not isinstance(loss, LOG_LINK) or isinstance(loss, Gamma):
         return False
-    least = math.log(max(_EDGE * dot(rows.w, rows.y) / rows.y.size, np.finfo(float).tiny))
+    least = math.log(max(_EDGE * rows.total(rows.y) / rows.y.size, np.finfo(float).tiny))
     return bool(z.min() < least and np.any((z < least) & (rows.y == 0.0)))
 
 
@@ -136,7 +159,7 @@ def _gram(model: LinearModel, factors: Vector) -> Matrix:
 @np.errstate(all="ignore")
 def group_sums(model: LinearModel, x: Vector, groups: Indices) -> tuple[Indices, Matrix]:
     """The groups that there are in a block, and the sum of w ℓ′ (x_i, 1) over each."""
-    _, _, slopes, _ = _margins(model, x)
+    slopes = _look(model, x).slopes
     found, places = np.unique(_counting(model, groups)[0], return_inverse=True)
     columns = np.arange(groups.size) if model.chosen_rows is None else model.chosen_rows
     sums = scipy.sparse.csr_array((slopes, (places.ravel(), columns)), shape=(found.size, groups.size))
@@ -150,7 +173,7 @@ def group_sums(model: LinearModel, x: Vector, groups: Indices) -> tuple[Indices,
 def response_sums(model: LinearModel) -> Vector:
     """Weighted sums of the responses, and of the offset."""
     rows = _Responses.of(model)
-    return np.array([dot(rows.w, rows.y), dot(rows.w, rows.offset)])
+    return np.array([rows.total(rows.y), rows.total(rows.offset)])
 
 
 @np.errstate(all="ignore")
@@ -164,7 +187,7 @@ def constant_sums(model: LinearModel, constant: float) -> Vector:
         found: Vector = model.passes.sums(ConstantSum(constant), model.kernels, use)
         return found
     rows, loss = _Responses.of(model), family_of(model.loss)
-    z = constant + rows.offset
+    z = np.broadcast_to(constant + rows.offset, rows.y.shape)
     formulas = loss.value, loss.slope, loss.curvature
     return np.array([np.sum(rows.w * formula(z, rows.y)) for formula in formulas])
 
@@ -198,14 +221,14 @@ def saturated_likelihood(model: LinearModel, dispersion: float, scale: float, pr
     return float(np.sum(terms))
 
 
-def _distinct(y: Vector, w: Vector) -> tuple[Vector, Vector]:
+def _distinct(y: Vector, w: Any) -> tuple[Vector, Any]:
     """The different counts, and the weight of each; as they are where they are large or not whole."""
     if not y.max(initial=0.0) <= _COUNTED:
         return y, w
     whole = y.astype(np.int64)
     if not np.array_equal(whole, y):
         return y, w
-    weights: Vector = np.bincount(whole, w).astype(np.float64)
+    weights = w * np.bincount(whole) if isinstance(w, float) else np.bincount(whole, w)
     counts = np.flatnonzero(weights)
     return counts.astype(np.float64), weights[counts]
 
@@ -220,4 +243,5 @@ def column_ranges(model: LinearModel) -> tuple[Vector, Vector]:
 
 def log_weights(model: LinearModel) -> float:
     """Sum of the logarithms of the rows' weights."""
-    return float(np.sum(np.log(_Responses.of(model).w)))
+    rows = _Responses.of(model)
+    return float(np.sum(np.broadcast_to(np.log(rows.w), rows.y.shape)))

@@ -22,8 +22,18 @@ from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.losses import BENDS, curvature_bound
-from trsvr.problems.margins import MarginKernels, Sample, raise_weights
-from trsvr.problems.passes import ChangeSum, DiagonalSum, GramSum, Passes, Runs, WeightedSum, add_parts
+from trsvr.problems.margins import SCRATCH, MarginKernels, Sample, raise_weights
+from trsvr.problems.passes import (
+    ChangeSum,
+    DiagonalSum,
+    GramSum,
+    InformationSum,
+    MarginSum,
+    Passes,
+    Runs,
+    WeightedSum,
+    add_parts,
+)
 from trsvr.problems.regularizers import (
     least_curvature,
     looped_curvatures,
@@ -84,24 +94,35 @@ class SampledMatrix:
 
     def matrix(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
         """The matrix from about so many rows, half of them drawn for their weight and length; and how many."""
-        size = self._size
-        if self._passes is None:
-            room = size * (size + self._block)
-            self._passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), room, self.n_rows * self.d)
         # Where all rows are taken, their lengths do not matter.
         norms = self.problem.squared_rows if rows < self.n_rows else weights
         sample = sample_of(rows, weights, norms)
-        pieces = self._passes.all_rows.pieces
+        pieces = matrix_bounds(self.n_rows).size - 1
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
+        taken, matrix = self._summed(self._task(sample, weights, norms, offsets), self.rows)
+        return matrix, int(taken)
+
+    def information(self, kernels: Any, at: MarginSum, observed: bool) -> tuple[float, Matrix]:
+        """Losses at a point, summed, and the matrix of all rows there, from one reading.
+
+        The weights are the curvatures, or those of the rows themselves.
+        """
+        return self._summed(InformationSum(at, observed, self._size, self._block), kernels)
+
+    def _summed(self, task: Any, over: Any) -> tuple[float, Matrix]:
+        size = self._size
+        if self._passes is None:
+            room = size * (size + self._block) + SCRATCH
+            self._passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), room, self.n_rows * self.d)
         half, matrix = np.empty(size * size), np.empty((self.d, self.d))
 
-        def use(totals: Vector, parts: Matrix) -> int:
+        def use(totals: Vector, parts: Matrix) -> float:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, half)
-            return int(totals.sum())
+            return float(totals.sum())
 
-        taken = self._passes.sums(self._task(sample, weights, norms, offsets), self.rows, use)
+        total = self._passes.sums(task, over, use)
         folded(half.reshape(size, size), matrix)
-        return matrix, taken
+        return total, matrix
 
     def _task(self, sample: Sample, weights: Vector, norms: Vector, offsets: Vector) -> GramSum:
         return GramSum(sample, weights, norms, offsets, self._size, self._block, self._one)

@@ -301,15 +301,38 @@ class MarginKernels(NamedTuple):
 
         Their weighted slopes and curvatures are added to the first two entries of ``out``.
         """
-        total = 0.0
+        total, slopes, curvatures = 0.0, 0.0, 0.0
         for start in range(begin, end, BLOCK):
             count = min(BLOCK, end - start)
             for k in range(count):
                 scratch[k] = constant + self.shift(start + k)
             total += self.block_losses(start, count, scratch)
             for k in range(count):
-                out[0] += scratch[SLOPES + k]
-                out[1] += scratch[CURVATURES + k]
+                slopes += scratch[SLOPES + k]
+                curvatures += scratch[CURVATURES + k]
+        out[0] += slopes
+        out[1] += curvatures
+        return total
+
+    def sum_information(
+        self, at: Any, observed: bool, begin: int, end: int, scratch: Vector, block: Any, out: Any
+    ) -> float:
+        """`sum_margins`, and with the same reading the rows' outer squares, added to ``out``.
+
+        They are times the curvature, or (not ``observed``) times the weight of the row.
+        """
+        total = 0.0
+        filled = 0
+        intercept = self.columns if self.intercept else -1
+        together = self.rows.block()
+        for start in range(begin, end, together):
+            stop = min(start + together, end)
+            total += self.sum_margins(at.x, start, stop, scratch, at.margins, at.slopes, at.weights)
+            for i in range(start, stop):
+                factor = at.weights[i] if observed else self.scale(i)
+                if factor > 0.0:
+                    filled = self.rows.add_outer_square(i, factor, intercept, block, filled, out)
+        self.rows.finish_squares(block, filled, out)
         return total
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:

@@ -202,6 +202,22 @@ class GramSum(NamedTuple):
 
 
 @record
+class InformationSum(NamedTuple):
+    """What `MarginSum` does, and the matrix of all rows times their curvature, or their weight."""
+
+    at: MarginSum
+    observed: bool
+    size: int
+    block_size: int
+
+    def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
+        """Add one run."""
+        size, rest = self.size, self.size * (self.size + self.block_size)
+        matrix, block = matrix_in(part, size, size), matrix_in(part[size * size :], self.block_size, size)
+        return kernels.sum_information(self.at, self.observed, begin, end, part[rest:], block, matrix)
+
+
+@record
 class RowNorms(NamedTuple):
     """Squared norms of the rows, each in its own place; and the rows times factors, if there are any."""
 
