@@ -40,10 +40,11 @@ class Best:
 
     def offer(self, x: Vector, value: float, gradient: Vector, converged: bool) -> None:
         """Take a point over if it is better, or the one that a run ends with."""
-        if not all_finite(gradient):
+        size, before = dot(gradient, gradient), dot(self.gradient, self.gradient)
+        if not (math.isfinite(size) or all_finite(gradient)):
             return
-        known = all_finite(self.gradient)
-        better = not known or dot(gradient, gradient) < dot(self.gradient, self.gradient)
+        known = math.isfinite(before) or all_finite(self.gradient)
+        better = not known or size < before
         if self.has_value and known:
             # Values that agree to their last bits do not tell points apart; gradients do.
             slack = _SAME_VALUE * abs(self.value)

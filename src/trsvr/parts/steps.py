@@ -31,12 +31,15 @@ def conjugate_gradients(product: Product, request: StepRequest) -> StepTaken:
     return StepTaken(found, alpha, pairs or (), request.gradient + found.product)
 
 
-def newton_step(request: StepRequest) -> StepTaken:
-    """Newton's step with P for H: no product at all, where P is the model or has learnt enough from earlier steps."""
-    part = min(request.alpha, 1.0)
-    step, product = -part * request.norm.solve(request.gradient), -part * request.gradient
-    found = NormedStep(step, product, part * request.size, Exit.BOUNDARY if part < 1.0 else Exit.TOLERANCE, 0)
-    return StepTaken(found, request.alpha, (), request.gradient + product)
+def newton_step(gradient: Vector, solved: Vector, size: float, alpha: float) -> StepTaken:
+    """Newton's step with P for H: no product at all, where P is the model or has learnt enough from earlier steps.
+
+    ``solved`` is P⁻¹g, ``size`` ‖g‖_{P⁻¹}, and ``alpha`` the radius over that.
+    """
+    part = min(alpha, 1.0)
+    step, product = -part * solved, -part * gradient
+    found = NormedStep(step, product, part * size, Exit.BOUNDARY if part < 1.0 else Exit.TOLERANCE, 0)
+    return StepTaken(found, alpha, (), gradient + product)
 
 
 def walk(view: CurvatureView, request: WalkRequest) -> WalkTaken:

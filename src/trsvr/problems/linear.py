@@ -341,7 +341,7 @@ class LinearModel(LinearProblem):
         if not self.intercept:
             return self
         if self.is_small:
-            if self.small.is_centred(self.n_features):
+            if self.small.is_centred:
                 return self
             model, means = self._small_centred
             return SmallCentredProblem(self, model.with_regularizer(self.regularizer), means)
@@ -411,8 +411,8 @@ class LinearModel(LinearProblem):
         """The same rows under another regulariser; nothing is copied and nothing is looked at again."""
         self._check_formulas(self.loss, regularizer)
         regularizer = fitted(regularizer, self.n_features, self.n_outputs)
-        if self.is_small and self.intercept and not self.small.is_centred(self.n_features):
-            _ = self._small_centred  # once for all penalties
+        if self.is_small and self.intercept:
+            _ = self.small.is_centred or self._small_centred  # once for all penalties
         other = copy.copy(self)
         other.regularizer = regularizer
         other.kernels = self.kernels._replace(regularizer=regularizer)

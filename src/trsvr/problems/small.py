@@ -40,7 +40,7 @@ _COLUMNS = 96
 _LONE_ENTRIES = 9000
 _LONE_PRODUCTS = 2**18
 # Centred: a column whose squared mean is no more than this part of its mean square.
-_CENTRED = 1e-6
+_CENTRED = 0.01
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
 _CHEAPER = 8.0
 
@@ -142,21 +142,19 @@ class SmallModel:
         vars(other).update(vars(self), regularizer=regularizer)
         return other
 
-    def is_centred(self, columns: int) -> bool:
-        """Whether these columns' means are next to nothing beside their sizes: standardised data, most of all."""
-        with np.errstate(all="ignore"):
-            return bool((self.means[:columns] ** 2 <= _CENTRED * self.mean_squares[:columns]).all())
-
     @cached_property
-    def means(self) -> Vector:
-        """Of each column."""
-        return self._mean_row(self.ones if self.scale is None else self.scale)
+    @np.errstate(all="ignore")
+    def is_centred(self) -> bool:
+        """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
+        columns = self.penalised // self.outputs
+        means = self._mean_row(self.ones if self.scale is None else self.scale)[:columns]
+        return bool((means * means <= _CENTRED * self.mean_squares[:columns]).all())
 
     def centred(self, columns: int) -> tuple[SmallModel, Vector]:
         """The same rows with these columns centred, and what was subtracted: their weighted means."""
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), design=self.design.copy())
-        for known in ("means", "mean_squares", "_turned"):
+        for known in ("is_centred", "mean_squares", "_turned"):
             vars(other).pop(known, None)
         other._cut_up()
         weights = self.ones if self.scale is None else self.scale
@@ -214,8 +212,6 @@ class SmallModel:
     @np.errstate(all="ignore")
     def sampled_gram(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
         """The same from about so many rows, as `trsvr.problems.curvature.SampledMatrix`; and how many."""
-        if rows >= self.n:
-            return self.gram(weights), self.n
         norms = squared_norms(self.design)
         sample, bounds = sample_of(rows, weights, norms), matrix_bounds(self.n)
         chances = np.minimum(1.0, sample.share + sample.per_weight * weights * norms)
@@ -442,6 +438,8 @@ class SmallView(_View):
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian of the losses from about so many rows, half of them drawn for their curvature; and how many."""
+        if rows >= self.n_rows:
+            return self.model.gram(self.weights)[None], self.n_rows
         matrix, taken = self.model.sampled_gram(self.weights, rows, draws)
         return matrix[None], taken
 

@@ -177,7 +177,7 @@ class RememberedCurvature(Solver):
         )
         if self._learns(problem) and own.pairs.directions is not None and own.free < rules.free_steps:
             own.free += 1
-            return newton_step(request)
+            return newton_step(gradient, norm.solve(gradient), request.size, own.alpha)
         own.free = 0
         taken = conjugate_gradients(product, request)
         own.pairs.remember(taken.pairs, rules.pairs if self._learns(problem) else rules.fewer_pairs)

@@ -6,6 +6,7 @@ import math
 
 from trsvr._arrays import Vector
 from trsvr._draws import Draws
+from trsvr._vectors import dot
 from trsvr.parts.acceptance import Point
 from trsvr.parts.exactness import FoundStep
 from trsvr.parts.norms import DenseNorm
@@ -74,26 +75,32 @@ def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken, float
 def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
     """A trust-region step along the full gradient: on the whole Hessian, or on P where that is the model; its size."""
     own, report, gradient = it.own, it.report, it.state.gradient
+    if measured.product is not None:
+        return _on_model(it, measured, gradient)
     size = math.sqrt(measured.norm.dual(gradient))
     request = _request(it, measured, gradient, size)
-    if measured.product is not None:
-        taken = _on_model(measured, request)
-    else:
-        taken = own.here.step(request)
-        own.norm.pairs.remember(taken.pairs, it.rules.pairs)
-        report.hessian_products += taken.found.products
-        report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
-        own.norm.products += taken.found.products
+    taken = own.here.step(request)
+    own.norm.pairs.remember(taken.pairs, it.rules.pairs)
+    report.hessian_products += taken.found.products
+    report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
+    own.norm.products += taken.found.products
     own.radius.alpha = report.alpha = taken.alpha
     return taken, size
 
 
-def _on_model(measured: Measured, request: StepRequest) -> StepTaken:
+def _on_model(it: Iteration, measured: Measured, gradient: Vector) -> tuple[StepTaken, float]:
     """Newton's step where P is the model's Hessian, factored; conjugate gradients where P is another matrix."""
-    if isinstance(measured.norm, DenseNorm) and measured.norm.is_hessian:
-        return newton_step(request)
-    assert measured.product is not None
-    return conjugate_gradients(measured.product, request)
+    radius, norm = it.own.radius, measured.norm
+    if isinstance(norm, DenseNorm) and norm.is_hessian:
+        solved = norm.solve(gradient)
+        size = math.sqrt(dot(gradient, solved))
+        taken = newton_step(gradient, solved, size, radius.alpha)
+    else:
+        assert measured.product is not None
+        size = math.sqrt(norm.dual(gradient))
+        taken = conjugate_gradients(measured.product, _request(it, measured, gradient, size))
+    radius.alpha = it.report.alpha = taken.alpha
+    return taken, size
 
 
 def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
@@ -151,9 +158,7 @@ def _inner_steps(it: Iteration, outcome: Outcome, draws: Draws) -> None:
     assert measured.product is not None  # on the whole Hessian no batch is drawn
 
     def step(estimate: Vector, size: float) -> Vector:
-        taken = _on_model(measured, _request(it, measured, estimate, size))
-        own.radius.alpha = report.alpha = taken.alpha
-        return taken.found.step
+        return _on_model(it, measured, estimate)[0].found.step
 
     request = WalkRequest(
         state.x,
