@@ -56,8 +56,8 @@ def test_few_rows_say_it_about_right():
     step = rng.normal(size=x.size)
     _, gradient = view.evaluate(x)
     slope, curvature, rows = view.line(x, gradient, step)
-    assert rows == 2000
-    np.testing.assert_allclose((slope, curvature), by_differences(problem, x, step), rtol=0.1, atol=0.03)
+    assert rows == 500
+    np.testing.assert_allclose((slope, curvature), by_differences(problem, x, step), rtol=0.2, atol=0.05)
 
 
 @pytest.mark.parametrize("rows", [200, 20_000])

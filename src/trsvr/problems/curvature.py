@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from trsvr.problems.linear import LinearModel
 
 # About how many rows say how long a step should be.
-_LINE_ROWS = 2000
+_LINE_ROWS = 500
 # Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
 _PIECES = 8
 _BATCH_PIECES = 16
