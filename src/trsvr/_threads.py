@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from trsvr._compile import kernel
 from trsvr._intrinsics import read_shared
 
-# How often a waiting thread looks before it sleeps: about a tenth of a millisecond. To be woken may take longer; to look
-# on costs a machine with other work more than that.
+# How often a waiting thread looks before it sleeps: about a tenth of a millisecond. To be woken may take longer, but to
+# look on would cost a machine with other work more than that.
 _LOOKS = 300_000
 _chosen: contextvars.ContextVar[int | None] = contextvars.ContextVar("trsvr_threads", default=None)
 

@@ -49,6 +49,13 @@ def test_compiled_view(weighted):
     check(MarginView(problem), problem, problem.frame, x, step)
 
 
+def test_a_hinge_says_nothing_about_lengths():
+    for loss, price in ((SquaredHinge(), np.inf), (Logistic(), 1.0)):
+        problem = problem_of(loss, np.random.default_rng(5))
+        assert problem.curvature_view().prices().line == price
+        assert np.isinf(MarginView(problem).prices().line) == np.isinf(price)
+
+
 def test_few_rows_say_it_about_right():
     rng = np.random.default_rng(3)
     problem = problem_of(Logistic(), rng, n=40_000, weighted=False)

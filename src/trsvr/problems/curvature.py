@@ -21,7 +21,7 @@ from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
-from trsvr.problems.losses import BENDS, curvature_bound
+from trsvr.problems.losses import BENDS, curvature_bound, is_smooth
 from trsvr.problems.margins import SCRATCH, MarginKernels, Sample, raise_weights
 from trsvr.problems.passes import (
     ChangeSum,
@@ -154,7 +154,8 @@ class MarginView(CurvatureView):
         self._prices = Prices.of_rows(problem.n_samples, self.d, 1, problem.n_entries)
         if isinstance(self.kernels.rows, SparseRows) and not why_no_dual(problem):
             self._prices = self._prices._replace(dual=dual_price(problem))
-        if isinstance(self.kernels.rows, DenseRows) and type(problem.loss) in BENDS:  # they take arrays
+        takes_arrays = type(problem.loss) in BENDS
+        if isinstance(self.kernels.rows, DenseRows) and takes_arrays and is_smooth(problem.loss):
             self._prices = self._prices._replace(line=_LINE_ROWS / self.n_rows)
 
     def prices(self) -> Prices:

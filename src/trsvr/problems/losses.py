@@ -287,6 +287,12 @@ def bend_of(loss: Any) -> float | None:
     return getattr(loss, "bend", None) if known is None else float(known(loss))
 
 
+def is_smooth(loss: Any) -> bool:
+    """Whether curvatures are known not to jump: at a hinge they say nothing about how long a step should be."""
+    bend = bend_of(loss)
+    return bend is not None and bend < math.inf
+
+
 def labels_of(loss: Any) -> str:
     """What kind of labels a loss wants; a loss from outside the package says so in an attribute ``labels``."""
     return str(_LABELS.get(type(loss)) or getattr(loss, "labels", "numbers"))

@@ -21,7 +21,16 @@ from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, 
 from trsvr.problems.columns import bulk_of, evenly
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
 from trsvr.problems.families import FAMILIES
-from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, bend_of, curvature_bound
+from trsvr.problems.losses import (
+    Logistic,
+    PseudoHuber,
+    Softmax,
+    Squared,
+    SquaredHinge,
+    bend_of,
+    curvature_bound,
+    is_smooth,
+)
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.matrix import as_matrix
 from trsvr.problems.output_curvature import raised_chances
@@ -310,7 +319,8 @@ class _View(CurvatureView):
         self.model, self.n_rows = model, model.n
         d = model.design.shape[1] * model.outputs // self.n_outputs
         known = Prices.of_rows(model.n, d, self.n_outputs, model.design.size)
-        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER, line=1.0)
+        line = 1.0 if is_smooth(model.loss) else math.inf
+        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER, line=line)
 
     def prices(self) -> Prices:
         """What arithmetic costs."""

@@ -106,7 +106,8 @@ def _on_model(it: Iteration, measured: Measured, gradient: Vector) -> tuple[Step
 def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
     """How many times as long the step should be: one step of Newton's method for that, from its end.
 
-    Far from the minimiser the losses' curvatures fall along a step, which then ends too early.
+    Far from the minimiser the losses' curvatures fall along a step, which then ends too early. Where it ends too late
+    the secant says how much: curvatures at its end may have fallen to nothing.
     """
     own, rules = it.own, it.rules
     # Near the minimiser steps are right; those on a sample of P leave a part all the same.
@@ -118,7 +119,9 @@ def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
     it.report.gradient_evaluations += rows
     if not (math.isfinite(slope) and 0.0 < curvature < math.inf):
         return 1.0
-    times = min(max(1.0 - slope / curvature, rules.shortest_stretch), rules.longest_stretch)
+    start = dot(it.state.gradient, found.step)
+    times = start / (start - slope) if slope > 0.0 else 1.0 - slope / curvature
+    times = min(max(times, rules.shortest_stretch), rules.longest_stretch)
     return times if abs(times - 1.0) > rules.hardly_stretched else 1.0
 
 
