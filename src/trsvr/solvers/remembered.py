@@ -59,6 +59,8 @@ class RememberedRules(StepRules):
     #: pairs that are kept; and so many where every step is on the Hessian itself
     pairs: int = 50
     fewer_pairs: int = 20
+    #: a floor that the Hessian denies is left so often; if no step leads away from it then, it is one
+    doubts: int = 2
     #: the radius shrinks below the first ratio of actual to predicted decrease and grows above the second
     poor_ratio: float = 0.25
     good_ratio: float = 0.75
@@ -71,6 +73,7 @@ class Remembered:
     alpha: float  # the radius over ‖g‖_{P⁻¹}
     cg_tolerance: float
     free: int = 0  # steps since the last one with products
+    doubted: int = 0  # how often the Hessian has denied that this point is a floor
     expected: float = math.inf  # what is left to gain
     pairs: Pairs = field(default_factory=Pairs)
     escape: Escape = field(default_factory=Escape)
@@ -213,19 +216,19 @@ class RememberedCurvature(Solver):
         else:
             own.free += rules.free_steps // 3
             own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
-        if at_floor and own.escape.direction is None and state.x.size <= FEW:
+        if at_floor and own.escape.direction is None and state.x.size <= FEW and own.doubted < rules.doubts:
             # Short steps gain nothing, whatever is left, where unknowns have units of their own.
             own.expected = 0.0
             own.expected = self._second_look(problem, state, report, tried.norm)
             if own.expected > _DOUBTFUL * abs(state.value):
-                at_floor, own.alpha = False, 1.0
+                at_floor, own.alpha, own.doubted = False, 1.0, own.doubted + 1
         return Progress(own.expected, at_floor, may_be_saddle=True)
 
     def _go_on(self, problem: Problem, state: State, report: EpochReport, after: Point) -> bool:
         """The trial point is the next x; returns whether neither values nor gradients tell it from the last one."""
         own, rules, tried = _own(state), self.rules, report.outcome
         before, found = tried.before, tried.taken.found
-        own.escape.direction = None
+        own.escape.direction, own.doubted = None, 0
         ratio = gained(before, after) / tried.predicted if tried.predicted > 0.0 else 0.0
         if ratio < rules.poor_ratio:
             own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
