@@ -111,6 +111,10 @@ def least_curvature(regularizer: Any, d: int) -> Any:
     return None
 
 
+# Steps that are too long overflow here: they are refused, or the run says that it diverged.
+
+
+@np.errstate(over="ignore", invalid="ignore")
 def penalty_slopes(regularizer: Any, x: Vector, penalised: int) -> Vector:
     """∇r(x), where the first so many coordinates are penalised; plain formulas."""
     out = np.zeros(x.size)
@@ -118,6 +122,7 @@ def penalty_slopes(regularizer: Any, x: Vector, penalised: int) -> Vector:
     return out
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def penalty_curvatures(regularizer: Any, x: Vector, penalised: int) -> Vector:
     """Diagonal of ∇²r(x), in the same way."""
     out = np.zeros(x.size)
