@@ -202,7 +202,7 @@ def test_a_quick_ascent_goes_on_and_its_gap_is_what_is_expected():
     assert it.own.dual.rate == pytest.approx(math.log(100.0) / 3.0)
 
 
-@pytest.mark.parametrize(("left", "phase"), [(0.9, {}), (1e-4, {"gap": 2e-4}), (1e-2, {"first_value": 0.6})])
+@pytest.mark.parametrize(("left", "phase"), [(0.9, {}), (0.7, {}), (1e-4, {"gap": 2e-4}), (1e-2, {"first_value": 0.6})])
 def test_it_hands_over_where_it_is_slow_or_little_is_left_or_the_way_was_short(left, phase):
     it = iteration(left, 0.5, **phase)
     judge_ascent(it)

@@ -72,7 +72,8 @@ def judge_ascent(it: Iteration) -> Progress:
     near = phase.first_value - lowest < rules.near_start * lowest
     early = not near and gap > rules.newton_from * abs(state.value)
     quick = phase.rate > min(math.inf if near else rules.quick_dual, phase.newton_rate)
-    phase.active = gap > floor and phase.rate > rules.slowest_dual and (early or quick)
+    slowest = rules.slow_start if phase.epochs == rules.dual_epochs else rules.slowest_dual
+    phase.active = gap > floor and phase.rate > slowest and (early or quick)
     if not phase.active and not state.value <= before.value:
         state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
         it.report.rejected = 1
