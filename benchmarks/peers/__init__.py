@@ -7,7 +7,7 @@
 of its own, `store` keeps what was measured, `report` writes it down, `install` makes the environment.
 
 The problem is min (1/N) Σ log(1 + exp(−y_i x_iᵀw)) + (λ/2)‖w‖², no intercept, from w = 0; "rcv1+intercept" has one
-that is not penalised, and leaves out those who would penalise it. A time is wall-clock from
-arrays in memory to the weights. What a solver wants converted beforehand (column order, a format of its own) is
-converted before the clock starts, and what it compiles or loads at its first call is told apart.
+that is not penalised, and leaves out those who would penalise it. A time is wall-clock from arrays in memory to the
+weights. What a solver wants converted beforehand (column order, a format of its own) is converted before the clock
+starts, and what it compiles or loads at its first call is told apart.
 """
