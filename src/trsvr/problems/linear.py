@@ -207,7 +207,9 @@ class LinearModel(LinearProblem):
         if self.is_small:
             norms = squared_norms(as_matrix(rows, self.n_features))
         else:
-            norms, self.column_means = self._look()
+            norms, means = self._look()
+            if self.intercept:
+                self.column_means = means
         for i in np.flatnonzero(~np.isfinite(norms)):
             bad = first_bad_entry(rows, int(i))
             if bad is not None:
@@ -223,9 +225,11 @@ class LinearModel(LinearProblem):
         self.mean_squared_row = float(norms.sum() / self.n_samples)
 
     def _look(self) -> tuple[Vector, Vector]:
-        """Squared norms of the rows and weighted means of the columns: one pass."""
+        """Squared norms of the rows and, with an intercept, weighted means of the columns: one pass."""
         kernels, norms, means = self.kernels, np.empty(self.kernels.labels.size), np.empty(self.n_features)
-        factors = kernels.weights if kernels.weights.size else np.ones(norms.size)
+        factors = _NOTHING  # the means are needed where an intercept is
+        if self.intercept:
+            factors = kernels.weights if kernels.weights.size else np.ones(norms.size)
 
         def use(totals: Vector, parts: Matrix) -> None:
             add_parts(parts, 0, totals.size, 1.0 / self.n_samples, means)
@@ -367,7 +371,7 @@ class LinearModel(LinearProblem):
     @cached_property
     def column_means(self) -> Vector:
         """Weighted means of the columns; zero where they are no numbers. They need not be exact."""
-        if not self.is_small:
+        if self.intercept and not self.is_small:
             return self._look()[1]
         weights = self.kernels.weights if self.kernels.weights.size else np.ones(self.kernels.labels.size)
         with np.errstate(all="ignore"), one_blas_thread():
