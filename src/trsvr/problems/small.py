@@ -48,8 +48,9 @@ _COLUMNS = 96
 # The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices.
 _LONE_ENTRIES = 9000
 _LONE_PRODUCTS = 2**18
-# Centred: a column whose squared mean is no more than this part of its mean square.
-_CENTRED = 0.01
+# Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
+# makes it more, wherever the others lie.
+_CENTRED = 1e-6
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
 _CHEAPER = 8.0
 
