@@ -34,7 +34,7 @@ def ascend(it: Iteration, draws: Draws) -> None:
     while not gains or not (len(gains) >= phase.epochs or state.time_is_up() or _seems_enough(it, gains)):
         report.steps += ascent.epoch(state.x, draws, len(gains), state.time_is_up)
         gains.append(ascent.gain)
-    phase.gain, phase.recent_rate = gains[-1], _recent_rate(it, gains)
+    phase.gain = gains[-1]
     report.gradient_evaluations += report.steps
     report.inner_steps, report.batch_size = report.steps, 1
 
@@ -66,8 +66,7 @@ def judge_ascent(it: Iteration) -> Progress:
     fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
     epochs = max(it.report.steps / it.problem.n_samples, 1.0)
     rate = fallen / (epochs * own.here.prices().dual + 1.0)
-    # One slow iteration after a quick one may be chance; not if it was slow to the end.
-    phase.rate = min(max(rate, 0.5 * phase.rate), phase.recent_rate)
+    phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
     lowest = state.value - gap
     near = phase.first_value - lowest < rules.near_start * lowest
     early = not near and gap > rules.newton_from * abs(state.value)

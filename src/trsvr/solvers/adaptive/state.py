@@ -57,7 +57,6 @@ class DualPhase:
     epochs: int = 0  # of the next outer iteration at most
     enough: float = 0.0  # the part of the gap at which it ends
     gain: float = 0.0  # of the last epoch
-    recent_rate: float = math.inf  # the rate at its end, by what epochs gain
     first_value: float = -math.inf  # where it began
     gap: float = math.inf  # what is left to gain at the reference, at most
     rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
