@@ -1,4 +1,4 @@
-"""Problems on which no number was tuned: Moré, Garbow & Hillstrom (1981) and fits, with SciPy as the referee."""
+"""Problems beyond NIST's: Moré, Garbow & Hillstrom (1981) and fits, with SciPy as the referee."""
 
 from __future__ import annotations
 

@@ -271,7 +271,9 @@ class DenseNorm:
         self.losses = losses
         self.penalty = penalty
         self.convex = float(penalty.min()) >= 0.0
-        if not math.isfinite(float(losses.sum()) + float(penalty.sum())):
+        with np.errstate(all="ignore"):
+            finite = math.isfinite(float(losses.sum()) + float(penalty.sum()))
+        if not finite:
             raise FloatingPointError("the curvature is too large for floating-point numbers: scale the columns of X")
         matrix = losses.copy()
         on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]

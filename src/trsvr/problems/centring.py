@@ -54,6 +54,7 @@ class Centring(Frame):
         """The user's point."""
         return self._shifted(z, -1.0)
 
+    @np.errstate(all="ignore")
     def _shifted(self, point: Vector, sign: float) -> Vector:
         moved = point.copy()
         W = moved.reshape(-1, self.outputs)

@@ -1,4 +1,4 @@
-"""The numbers that were chosen, on NIST's regressions from starts moved by a per cent and on problems held out."""
+"""The numbers that were chosen, on NIST's regressions from starts moved by a per cent and on others."""
 
 CONVERGED = 1e-10  # the sine
 NEAR = 1e-11  # where a step is to gain a smaller part of f, the sine judges it
