@@ -146,8 +146,6 @@ class LinearModel(Problem):
         #: rows of inner steps that the adaptive mode may bring here in one round
         worth = (_WORTH_BYTES + _WORTH_BYTES_PER_BLOCK * len(blocks)) // row_bytes
         self.rows_worth = min(self.rows_at_once, worth, self.n_rows // _WORTH_PART)
-        #: and whether all of them may come to stay
-        self.are_few = self.n_samples <= min(self.rows_at_once, worth)
 
     # ---------------------------------------------------------------------------------------------- at the door
 

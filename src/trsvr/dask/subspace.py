@@ -42,7 +42,7 @@ _TOLERANCE = 0.01
 _EARLIER_STEPS = 3
 # A direction of which less than this part is new adds nothing but rounding.
 _NEW_PART = 1e-8
-# The sample is at most this part of all rows, where these are many.
+# The sample is at most this part of all rows.
 _SAMPLE_PART = 4
 
 
@@ -64,8 +64,6 @@ class HeldRows:
         model = self._model
         held = sum(size for _, size, _ in self._slices)
         size = min(model.rows_worth, min(model.rows_at_once, model.n_samples // _SAMPLE_PART) - held)
-        if model.are_few:
-            size = model.n_samples - held
         return self._add(coming, size) if size > 0 else None
 
     def _add(self, draws: Draws, size: int) -> Here:

@@ -15,6 +15,7 @@ import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
+from trsvr._vectors import dot
 from trsvr.problems.base import Problem
 from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
@@ -29,6 +30,10 @@ _SEEN = 0.01
 _ROUNDING = 1e-12
 
 
+# More columns are those of sparse rows, and near zero.
+_MANY = 4096
+
+
 class Centring(Frame):
     """The way between a user's x = (w, b) and z = (w, b + mᵀw).
 
@@ -37,11 +42,11 @@ class Centring(Frame):
 
     def __init__(self, means: Vector, outputs: int, exact: bool = True, is_far: bool = False) -> None:
         self.means, self.outputs, self.exact, self.is_far = means, outputs, exact, is_far
-        self._in_full = means.astype(np.longdouble)
+        self._in_full = means.astype(np.longdouble) if means.size <= _MANY else means
 
     def spread(self, rows: float) -> float:
         """Mean of ‖x_i − m‖² where that of ‖x_i‖² is known; what it is at most where m is no mean."""
-        length = float(np.linalg.norm(self.means))
+        length = math.sqrt(dot(self.means, self.means))
         if not self.exact:
             return (math.sqrt(rows) + length) ** 2
         return max(rows - length * length, 0.0) + _ROUNDING * rows
@@ -54,12 +59,12 @@ class Centring(Frame):
         """The user's point."""
         return self._shifted(z, -1.0)
 
-    @np.errstate(all="ignore")
+    @np.errstate(all="ignore")  # a step may overflow, and is refused
     def _shifted(self, point: Vector, sign: float) -> Vector:
         moved = point.copy()
         W = moved.reshape(-1, self.outputs)
         # The sum is of large numbers that cancel: it is rounded once.
-        W[-1] = W[-1] + sign * (self._in_full @ W[:-1])
+        W[-1] = W[-1] + sign * np.einsum("j,jk->k", self._in_full, W[:-1])  # not by BLAS, whose threads would wake
         return moved
 
     def gradient_inside(self, gradient: Vector) -> Vector:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
+from trsvr._vectors import dot
 from trsvr.problems.losses import BENDS, bend_of, curvature_bound
 from trsvr.problems.regularizers import least_curvature
 
@@ -78,12 +79,16 @@ def _bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     penalised = np.asarray(facts.strengths) * np.abs(x[:weights])
     # Errors of slopes are the same in all sums, and so of centred rows; those of the sums themselves are not.
     slopes, sums = facts.curved * facts.reach * math.sqrt(facts.spread), facts.slope * math.sqrt(facts.rows)
-    rounding = _UNITS * (slopes + sums + float(np.linalg.norm(penalised)))
+    rounding = _UNITS * (slopes + sums + _length(penalised))
     moved = length * facts.curved * math.sqrt(facts.spread) + rounding
-    residual = float(np.linalg.norm(g_w / root)) + moved / float(np.min(root))
+    residual = _length(g_w / root) + moved / float(np.min(root))
     if not math.isfinite(residual):
         return known
     return float(min(shift + 0.5 * residual * residual, math.inf if math.isnan(known) else known))
+
+
+def _length(v: Vector) -> float:
+    return math.sqrt(dot(v, v))
 
 
 def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:
@@ -142,7 +147,7 @@ def linear_facts(
         math.sqrt(2.0 * (bound or 0.0) * max(value, 0.0)) if slope is None else slope,
         math.sqrt((bound or 0.0) * float(np.trace(intercepts))) if curved is None else curved,
         steady,
-        math.sqrt(rows) * float(np.linalg.norm(x[:weights])) + shift,
+        math.sqrt(rows) * _length(x[:weights]) + shift,
         lowest_value(problem.loss, problem.regularizer, weights),
         None if squares is None else closer,
     )
