@@ -168,7 +168,6 @@ def test_without_a_matrix_two_rounds_are_enough(client, case):
         options = {"regularizer": problems.L2(1e-3)}
     there = trsvr.dask.LinearModel(cut(X, lengths), cut(y, lengths), client=client, **options)
     here = problems.LinearModel(X, y, **options)
-    there.are_few = False  # as many rows as these may come here, and then all do
     if "no rows" in case:
         there.rows_worth = 0  # no sample: directions from the diagonal, and the last steps
     rounds = []
