@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from small import LENGTHS, classification, cut
 
 import trsvr
 import trsvr.dask
-from small import LENGTHS, classification, cut
 from trsvr import problems
 from trsvr._draws import Draws
 from trsvr.dask.subspace import build_subspace

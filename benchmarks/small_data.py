@@ -1,6 +1,6 @@
 """Small and middling data: whole fits beside scikit-learn's, and `minimize` beside another version of this library.
 
-    TRSVR_DATA_DIR=... python benchmarks/small.py [fits] [cv] [versions --other SOURCES] [--pairs 30]
+    TRSVR_DATA_DIR=... python benchmarks/small_data.py [fits] [cv] [versions --other SOURCES] [--pairs 30]
 
 Both sides of a comparison take turns on the same quiet machine; times are medians, and a ratio is the other side's time
 over ours. ``fits``: estimators with all their defaults on standardised data (StandardScaler), and 1000 × 24 generated
