@@ -21,7 +21,7 @@ import scipy.sparse.linalg
 import trsvr
 from trsvr import datasets
 from trsvr.problems import double_well_logistic, logistic
-from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
+from trsvr.solvers.dual_start import DualRules, DualStart
 
 SETS = ("synthetic", "mushrooms", "phishing", "madelon", "cod-rna", "ijcnn1", "covtype", "covtype.scale", "rcv1")
 EPSILON = float(np.finfo(float).eps)
@@ -129,9 +129,9 @@ def cell(task: tuple[str, str, float, int]) -> str:
     variant, name, l2, seeds = task
     problem = logistic(*load(name), l2=l2)
     if variant in OFF:
-        solver = AdaptiveTRSVR(rules=replace(Rules(), **OFF[variant]))
+        solver = DualStart(rules=replace(DualRules(), **OFF[variant]))
     else:
-        solver = AdaptiveTRSVR(norm=variant.removeprefix("norm "))
+        solver = DualStart(norm=variant.removeprefix("norm "))
     runs = [trsvr.minimize(problem, solver, seed=seed, max_passes=3000) for seed in range(seeds)]
     passes = f"{np.mean([run.passes for run in runs]):.0f}"
     return passes if all(run.success for run in runs) else f"> {passes}"

@@ -28,7 +28,7 @@ import trsvr
 from trsvr import _threads
 from trsvr._draws import Draws
 from trsvr.problems.dual import DualAscent
-from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
+from trsvr.solvers.dual_start import DualRules, DualStart
 
 GOAL, MOST_EPOCHS = 1e-9, 300
 TOLERANCES, LONGEST_SECONDS = tuple(10.0**-k for k in range(1, 10)), 1.5
@@ -52,12 +52,12 @@ def ascend(problem: trsvr.problems.LinearModel, smallest: float, alone: bool, cl
     return f"{1e3 * best:7.1f} ms, {epochs:3d} epochs"
 
 
-def default(problem: trsvr.problems.LinearModel, rules: Rules, clock: Callable[[], float]) -> str:
+def default(problem: trsvr.problems.LinearModel, rules: DualRules, clock: Callable[[], float]) -> str:
     """Milliseconds, passes and outer iterations."""
     best = np.inf
     for _ in range(3):
         begun = clock()
-        result = trsvr.minimize(problem, AdaptiveTRSVR(rules=rules))
+        result = trsvr.minimize(problem, DualStart(rules=rules))
         best = min(best, clock() - begun)
     return f"{1e3 * best:7.1f} ms, {result.passes:4.0f} passes, {result.epochs} iterations"
 
@@ -124,9 +124,9 @@ def main() -> None:
                 print(f"  one piece, one thread     {ascend(problem, smallest, True, clock)}")
             with _threads.limit(given.threads):
                 print(f"  SDCA, {given.threads} threads           {ascend(problem, smallest, False, clock)}")
-                print(f"  default                   {default(problem, Rules(), clock)}")
+                print(f"  default                   {default(problem, DualRules(), clock)}")
                 print(
-                    f"  default, no dual phase    {default(problem, replace(Rules(), dual_epochs=0), clock)}",
+                    f"  default, no dual phase    {default(problem, replace(DualRules(), dual_epochs=0), clock)}",
                     flush=True,
                 )
 

@@ -12,7 +12,7 @@ import scipy.optimize
 
 import trsvr
 from trsvr.problems import logistic
-from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
+from trsvr.solvers.dual_start import DualRules, DualStart
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,7 +40,7 @@ def test_without_any_rule_the_minimiser_is_the_same(benchmark, problem):
     changed = 0
     for rule, changes in benchmark.OFF.items():
         for norm in ("auto", "diagonal"):
-            solver = AdaptiveTRSVR(norm=norm, rules=replace(Rules(), **changes))
+            solver = DualStart(norm=norm, rules=replace(DualRules(), **changes))
             found = trsvr.minimize(problem, solver, max_passes=3000)
             assert found.success, (rule, norm)
             assert found.value <= best * (1.0 + 1e-10), (rule, norm)

@@ -13,12 +13,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import trsvr
 from trsvr import datasets
+from trsvr.parts.caution import Caution
 from trsvr.problems import L2, LinearModel, Logistic, PseudoHuber, Squared, SquaredHinge
-from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
-from trsvr.solvers.adaptive.dual import _seems_enough, judge_ascent, may_take_over
-from trsvr.solvers.adaptive.state import DualPhase
+from trsvr.solvers.adaptive import AdaptiveTRSVR
+from trsvr.solvers.adaptive.state import NormState, Radius
+from trsvr.solvers.dual_start import DualPhase, DualRules, DualStart, DualState
 
-NEWTON = AdaptiveTRSVR(rules=replace(Rules(), dual_epochs=0))
+NEWTON = AdaptiveTRSVR()
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +76,15 @@ def test_newton_steps_take_over_where_the_ascent_is_slow():
 
 @pytest.mark.parametrize(
     "rules",
-    [Rules(), replace(Rules(), quick_dual=math.inf), replace(Rules(), quick_dual=math.inf, slower_newton=math.inf)],
+    [
+        DualRules(),
+        replace(DualRules(), quick_dual=math.inf),
+        replace(DualRules(), quick_dual=math.inf, slower_newton=math.inf),
+    ],
 )
 def test_bits_of_a_resumed_run_and_of_any_number_of_threads(text, tmp_path, rules):
     """In the dual, in Newton steps, and where they take turns."""
-    problem, solver = model(text, 1e-6, intercept=True), AdaptiveTRSVR(rules=rules)
+    problem, solver = model(text, 1e-6, intercept=True), DualStart(rules=rules)
     whole = trsvr.minimize(problem, solver, threads=1)
     assert phases(whole).any() or rules.quick_dual < math.inf
     assert_array_equal(trsvr.minimize(problem, solver, threads=3).x, whole.x)
@@ -91,8 +96,8 @@ def test_bits_of_a_resumed_run_and_of_any_number_of_threads(text, tmp_path, rule
 
 def test_they_take_turns(text):
     """With Newton steps that count as slow whatever they do, the ascent takes over after each, and comes to the end."""
-    rules = replace(Rules(), quick_dual=math.inf, slower_newton=math.inf)
-    result = trsvr.minimize(model(text, 1e-5), AdaptiveTRSVR(rules=rules))
+    rules = replace(DualRules(), quick_dual=math.inf, slower_newton=math.inf)
+    result = trsvr.minimize(model(text, 1e-5), DualStart(rules=rules))
     kinds = phases(result)
     assert result.success
     assert (kinds[:-1] & ~kinds[1:]).any(), "from Newton steps back to the dual"
@@ -151,36 +156,42 @@ def test_any_sparse_problem_ends_truthfully(first):
 # --------------------------------------------------------------------------------------------------- rules without data
 
 
-def iteration(left, value, *, before=1.0, rules=None, **phase):
-    """A dual iteration of two epochs, each of which costs a product, that has come to this gap."""
-    view = SimpleNamespace(prices=lambda: SimpleNamespace(dual=1.0))
-    own = SimpleNamespace(
-        dual=DualPhase(True, 2, **{"first_value": 9.0, "gap": 1.0, **phase}),
-        ascent=SimpleNamespace(gap=lambda x, value: left, begun=True),
-        here=view,
-        expected_decrease=math.inf,
-        nonconvex=False,
-        swap_views=lambda: None,
-    )
-    state = SimpleNamespace(
-        x=np.ones(2), value=value, gradient=np.ones(2), goal=SimpleNamespace(decrease=0.0, gradient=0.0)
-    )
-    outcome = SimpleNamespace(x=np.zeros(2), value=before, gradient=np.zeros(2))
-    report = SimpleNamespace(outcome=outcome, rejected=0, gradient_evaluations=40, steps=20)
-    problem = SimpleNamespace(n_samples=10)
-    return SimpleNamespace(state=state, own=own, rules=rules or Rules(), report=report, problem=problem)
+class Ascending:
+    """A run in the dual: an iteration of two epochs, each of which costs a product, has come to this gap."""
+
+    def __init__(self, left, value, **phase):
+        view = SimpleNamespace(prices=lambda: SimpleNamespace(dual=1.0))
+        self.phase = DualPhase(True, 2, **{"first_value": 9.0, "gap": 1.0, **phase})
+        self.ascent = SimpleNamespace(gap=lambda x, value: left, begun=True)
+        parts = Radius(1.0, 0.1), NormState(1.0), Caution(0.1)
+        self.own = DualState("diagonal", view, view, *parts, 1.0, False, dual=self.phase, ascent=self.ascent)
+        goal = SimpleNamespace(decrease=0.0, gradient=0.0)
+        self.state = SimpleNamespace(x=np.ones(2), value=value, gradient=np.ones(2), goal=goal, own=self.own)
+        before = SimpleNamespace(x=np.zeros(2), value=1.0, gradient=np.zeros(2))
+        self.report = SimpleNamespace(outcome=before, rejected=0, gradient_evaluations=40, steps=20)
+        self.problem, self.solver = SimpleNamespace(n_samples=10), DualStart()
+
+    def seems_enough(self, gains):
+        return self.solver._seems_enough(self.state, gains)
+
+    def judge(self):
+        return self.solver.judge(self.problem, self.state, self.report)
+
+    def after_newton(self, contraction):
+        self.phase.active, self.own.radius.contraction = False, contraction
+        self.solver._may_take_over(self.problem, self.state, self.report)
 
 
 def test_looks_are_rare_and_end_where_the_gains_of_epochs_have_fallen_by_as_much_as_the_gap_must():
-    it = iteration(left=1.0, value=0.5, gap=1e-2, gain=1e-3, enough=1e-6)
-    assert not _seems_enough(it, [1e-3, 1e-4, 1e-5, 1e-8])
-    assert _seems_enough(it, [1e-3, 1e-4, 1e-6, 0.9e-9])
+    it = Ascending(left=1.0, value=0.5, gap=1e-2, gain=1e-3, enough=1e-6)
+    assert not it.seems_enough([1e-3, 1e-4, 1e-5, 1e-8])
+    assert it.seems_enough([1e-3, 1e-4, 1e-6, 0.9e-9])
     # Slow: only where Newton steps would be tried, at a thousandth of f.
-    assert not _seems_enough(it, [9e-4, 8e-4, 7e-4, 6e-4])
-    assert _seems_enough(it, [9e-4, 9e-4, 9e-4, 9e-4]), "or where it stands still"
-    assert _seems_enough(it, [3e-5, 2.9e-5, 2.8e-5, 2.7e-5])
+    assert not it.seems_enough([9e-4, 8e-4, 7e-4, 6e-4])
+    assert it.seems_enough([9e-4, 9e-4, 9e-4, 9e-4]), "or where it stands still"
+    assert it.seems_enough([3e-5, 2.9e-5, 2.8e-5, 2.7e-5])
     # Nothing to compare with in the first iteration.
-    assert not _seems_enough(iteration(left=1.0, value=0.5), [1e-9])
+    assert not Ascending(left=1.0, value=0.5).seems_enough([1e-9])
 
 
 def test_a_signal_need_not_wait_where_no_matrix_is_made(text):
@@ -192,47 +203,45 @@ def test_a_signal_need_not_wait_where_no_matrix_is_made(text):
 
 
 def test_a_quick_ascent_goes_on_and_its_gap_is_what_is_expected():
-    it = iteration(left=1e-2, value=0.5)
-    assert judge_ascent(it).expected_decrease == 1e-2
-    assert it.own.dual.active
-    assert it.own.dual.rate == pytest.approx(math.log(100.0) / 3.0)
+    it = Ascending(left=1e-2, value=0.5)
+    assert it.judge().expected_decrease == 1e-2
+    assert it.phase.active
+    assert it.phase.rate == pytest.approx(math.log(100.0) / 3.0)
 
 
 @pytest.mark.parametrize(("left", "phase"), [(0.9, {}), (0.7, {}), (1e-4, {"gap": 2e-4}), (1e-2, {"first_value": 0.6})])
 def test_it_hands_over_where_it_is_slow_or_little_is_left_or_the_way_was_short(left, phase):
-    it = iteration(left, 0.5, **phase)
-    judge_ascent(it)
-    assert not it.own.dual.active
+    it = Ascending(left, 0.5, **phase)
+    it.judge()
+    assert not it.phase.active
     assert it.report.rejected == 0
 
 
 def test_newton_steps_begin_at_the_better_point():
-    it = iteration(left=0.95, value=1.5)
-    judge_ascent(it)
-    assert not it.own.dual.active
+    it = Ascending(left=0.95, value=1.5)
+    it.judge()
+    assert not it.phase.active
     assert it.report.rejected == 1
     assert it.state.value == 1.0
     assert it.state.x.tolist() == [0.0, 0.0]
 
 
 def test_one_slow_iteration_after_a_quick_one_is_forgiven():
-    it = iteration(left=0.99, value=0.5, rate=2.0)
-    judge_ascent(it)
-    assert it.own.dual.active
+    it = Ascending(left=0.99, value=0.5, rate=2.0)
+    it.judge()
+    assert it.phase.active
 
 
 def test_the_ascent_takes_over_from_newton_steps_of_half_its_rate():
     for contraction, expected in ((math.exp(-2.0), True), (math.exp(-9.0), False), (0.0, False)):
-        it = iteration(left=1.0, value=1.0, rate=1.0, gap=1e-4)
-        it.own.dual.active = False
-        may_take_over(it, contraction)  # four passes and the look: 2/5 and 9/5 for each
-        assert it.own.dual.active is expected
-        assert it.own.ascent.begun is not expected
+        it = Ascending(left=1.0, value=1.0, rate=1.0, gap=1e-4)
+        it.after_newton(contraction)  # four passes and the look: 2/5 and 9/5 for each
+        assert it.phase.active is expected
+        assert it.ascent.begun is not expected
 
 
 @pytest.mark.parametrize("phase", [{"rate": 0.04, "gap": 1e-4}, {"rate": 1.0, "gap": 1e-2}])
 def test_an_ascent_that_was_slow_or_given_up_early_stays_so(phase):
-    it = iteration(left=1.0, value=1.0, **phase)
-    it.own.dual.active = False
-    may_take_over(it, math.exp(-0.01))
-    assert not it.own.dual.active
+    it = Ascending(left=1.0, value=1.0, **phase)
+    it.after_newton(math.exp(-0.01))
+    assert not it.phase.active

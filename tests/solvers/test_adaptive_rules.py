@@ -22,10 +22,11 @@ from trsvr.problems.steps import Exit, NormedStep
 from trsvr.problems.views import Prices, Raising
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.endings import estimate
-from trsvr.solvers.adaptive.judgement import _mistaken, _next_tolerance
+from trsvr.solvers.adaptive.judgement import _next_tolerance
 from trsvr.solvers.adaptive.measuring import first_rows, kind_of_norm
 from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
+from trsvr.solvers.dual_start import DualRules
 from trsvr.solvers.remembered import RememberedRules
 
 RULES = Rules()
@@ -61,7 +62,7 @@ def test_every_rule_is_a_number_of_its_own_and_can_be_replaced():
 
 def test_every_rule_is_explained_on_the_page():
     page = (Path(__file__).parents[2] / "docs/adaptive.md").read_text(encoding="utf-8")
-    numbers = {rule.name for rule in (*fields(Rules), *fields(RememberedRules))}
+    numbers = {rule.name for rule in (*fields(DualRules), *fields(RememberedRules))}
     assert sorted(name for name in numbers if f"`{name}`" not in page) == []
 
 
@@ -222,10 +223,11 @@ def test_a_step_of_rounding_is_told_from_one_that_gains():
 # ------------------------------------------------------------------------------------------------------ next tolerance
 
 
-def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), **changes):  # noqa: B008  # a constant
+def tolerance(left=1e-3, goal=Goal(), gradient=(0.1, 0.0), shared=math.inf, **changes):  # noqa: B008  # a constant
     known = {"predicted_gradient": np.array([0.1, 0.01]), "norm": IdentityNorm(), "value": 1.5, **changes}
     trial = Point(np.zeros(2), 1.0, np.array(gradient), 0.5 * float(np.dot(gradient, gradient)))
-    it = SimpleNamespace(rules=RULES, state=State(trial.x, None, goal=goal))
+    view = SimpleNamespace(prices=lambda: Prices(shared=shared))
+    it = SimpleNamespace(rules=RULES, state=State(trial.x, None, goal=goal), own=SimpleNamespace(here=view))
     return _next_tolerance(it, outcome(**known), trial, left)
 
 
@@ -237,15 +239,9 @@ def test_the_next_tolerance_follows_how_wrong_the_model_was():
 
 
 def test_where_outputs_share_a_matrix_no_more_exactly_than_the_last_gain_was_predicted():
-    def mistaken(value, shared=1.0):
-        view = SimpleNamespace(prices=lambda: Prices(shared=shared))
-        trial = Point(np.zeros(2), 1.0, np.array([0.1, 0.0]), 0.005)
-        known = outcome(predicted_gradient=np.array([0.1, 0.01]), norm=IdentityNorm(), value=value)
-        return _mistaken(SimpleNamespace(own=SimpleNamespace(here=view), rules=RULES), known, trial)
-
-    assert mistaken(1.42) == pytest.approx(0.16)  # it was 0.42, and 0.5 was predicted
-    assert mistaken(1.25) == RULES.cg_loosest
-    assert mistaken(1.46) == mistaken(1.25, math.inf) == 0.0
+    assert tolerance(value=1.42, shared=1.0) == pytest.approx(0.16)  # it was 0.42, and 0.5 was predicted
+    assert tolerance(value=1.25, shared=1.0) == RULES.cg_loosest
+    assert tolerance(value=1.46, shared=1.0) == tolerance(value=1.25) == pytest.approx(0.01 * math.sqrt(0.1))
 
 
 def test_the_next_tolerance_is_the_usual_one_where_nothing_was_predicted():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trsvr.problems.views import Raising
+from trsvr.problems.views import CurvatureView, Raising
 
 _OFTEN = 3
 
@@ -43,6 +43,10 @@ class Caution:
             self.level = min(factor * self.level, 1.0)
             return True
         return False
+
+    def apply(self, view: CurvatureView, graded: bool, first: float) -> float:
+        """Raise the view's curvatures; returns which part of them the true ones are."""
+        return view.raise_curvatures(*((min(self.level / first, 1.0), self.level) if graded else (1.0, 0.0)))
 
     def give_up(self) -> None:
         """Raised curvatures are hardly more than the true ones: back among ordinary rows."""

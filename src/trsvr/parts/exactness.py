@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trsvr._arrays import Vector
-from trsvr.parts.acceptance import Point
+from trsvr.parts.acceptance import Point, gained
+from trsvr.problems.steps import Exit, NormedStep, StepTaken
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,19 @@ class StepRules:
     #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
     shrink: float = 0.25
     grow: float = 2.0
+    #: one that is tried again, shorter, becomes at least this part of itself
+    least_part: float = 0.05
+    #: one whose length is looked at becomes so many times as long at least, and at most
+    shortest_stretch: float = 0.25
+    longest_stretch: float = 4.0
+    #: a length that is right to this part stays as it is
+    hardly_stretched: float = 0.05
     #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
     cg_tolerance: float = 0.1
     #: on the whole Hessian they follow how right the model was, up to this
     cg_loosest: float = 0.2
+    #: and no more exactly than the last gain was predicted, if that was wrong by more than this part
+    cg_mistaken: float = 0.1
     #: not into the rounding of f: what is left to gain then is this part of |f|
     cg_rounding: float = 1e-18
     #: nor further than ends the run: this part of what would
@@ -59,6 +69,14 @@ def next_tolerance(
     return min(max(expected, rounding, enough), rules.cg_loosest)
 
 
+def as_gains_were_predicted(before: Point, after: Point, predicted: float, rules: StepRules) -> float:
+    """The residual that suits a model whose decrease was predicted as wrongly as this; 0 where it was right."""
+    if not predicted > 0.0:
+        return 0.0
+    mistaken = abs(gained(before, after) / predicted - 1.0)
+    return min(mistaken, rules.cg_loosest) if mistaken > rules.cg_mistaken else 0.0
+
+
 @dataclass
 class FoundStep:
     """A step that a second look has found where a run seemed to end: the next iteration takes it."""
@@ -66,3 +84,10 @@ class FoundStep:
     step: Vector | None = None
     product: Vector | None = None
     length: float = 0.0
+
+    def taken(self, gradient: Vector, alpha: float) -> StepTaken | None:
+        """It, if there is one; ``alpha`` is the radius, which stays as it is."""
+        if self.step is None or self.product is None:
+            return None
+        found = NormedStep(self.step, self.product, self.length, Exit.TOLERANCE, 0)
+        return StepTaken(found, alpha, predicted_gradient=gradient + self.product)

@@ -14,7 +14,7 @@ from trsvr._draws import NO_EPOCH
 from trsvr._vectors import dot
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.subproblems import preconditioned_cg
-from trsvr.problems.steps import Exit
+from trsvr.problems.steps import Exit, NormedStep, Product, StepTaken
 
 # A curvature counts as negative below this part of the penalty's largest one, with a minus sign.
 _FLAT = 1e-7
@@ -23,10 +23,12 @@ _FLAT = 1e-7
 def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool) -> Vector | None:
     """A direction v, of entries at most one, in which vᵀHv is clearly negative; None if none is found.
 
-    With a dense norm the answer is exact, from the eigenvalues of the full Hessian. Otherwise the coordinates are
-    tried, all those together that bend down, and conjugate gradients from a fixed start, which meet negative curvature
-    if their Krylov space contains it.
+    Losses are convex, so that only a penalty bends down. With a dense norm the answer is exact, from the eigenvalues of
+    the full Hessian. Otherwise the coordinates are tried, all those together that bend down, and conjugate gradients
+    from a fixed start, which meet negative curvature if their Krylov space contains it.
     """
+    if (penalty >= 0.0).all():
+        return None
     limit = -_FLAT * float(np.abs(penalty).max())
     if dense:
         matrix = view.blocks(view.n_rows, NO_EPOCH)[0][0] + np.diag(penalty)
@@ -66,6 +68,12 @@ class Escape:
     def along(self, direction: Vector, gradient: Vector) -> None:
         """Step along it, downhill, in the next iteration."""
         self.direction, self.length = direction if dot(direction, gradient) <= 0.0 else -direction, 1.0
+
+    def step(self, product: Product, alpha: float) -> StepTaken:
+        """That step; ``alpha`` is the radius, which stays as it is."""
+        assert self.direction is not None
+        step = self.length * self.direction
+        return StepTaken(NormedStep(step, product(step), 0.0, Exit.NEGATIVE_CURVATURE, 1), alpha)
 
     def shorten(self, factor: float) -> None:
         """The step was refused."""

@@ -19,6 +19,7 @@ FEW = 50
 # A curvature counts as negative, and as one at all, from this part of the largest; with differences of gradients those
 # below that one are measured once more.
 _FLAT, _ROUGHLY_FLAT = 1e-11, 1e-6
+_ROUNDING = 64 * float(np.finfo(float).eps)
 
 
 class SecondLook(NamedTuple):
@@ -77,3 +78,18 @@ def _by_eigenvalues(product: Product, gradient: Vector, flat: float) -> SecondLo
     # Along what rounding hides, the gradient may still mean something.
     hidden = 0.5 * dot(along[~seen], along[~seen]) / limit if limit > 0.0 and not seen.all() else 0.0
     return SecondLook(-0.5 * dot(gradient, step) + hidden, step, matrix @ step, None, products)
+
+
+def can_be_hidden(penalty: Vector, losses: Vector | None, squared: float) -> float:
+    """What conjugate gradients may have passed by, ½‖g‖²/λ at most; infinite where the penalty says nothing.
+
+    Dependent columns leave directions with no curvature but the penalty's λ, and their part of the gradient is so
+    small that nothing is seen of it before the rest is as small. An intercept, which is not penalised, counts as if it
+    were.
+    """
+    smallest = float(penalty[penalty > 0.0].min(initial=math.inf))
+    largest = 0.0 if losses is None else float(losses.max(initial=0.0))
+    # Below the rounding of the other curvatures λ is not seen in a product: steps along it would be noise.
+    if math.isinf(smallest) or smallest <= _ROUNDING * largest:
+        return math.inf
+    return 0.5 * squared / smallest

@@ -6,6 +6,7 @@ import functools
 import math
 
 from trsvr._arrays import Vector
+from trsvr.parts.exactness import StepRules
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy
 from trsvr.problems.steps import Exit, NormedStep, Product, StepRequest, StepTaken, WalkRequest, WalkTaken
@@ -40,6 +41,31 @@ def newton_step(gradient: Vector, solved: Vector, size: float, alpha: float) -> 
     step, product = -part * solved, -part * gradient
     found = NormedStep(step, product, part * size, Exit.BOUNDARY if part < 1.0 else Exit.TOLERANCE, 0)
     return StepTaken(found, alpha, (), gradient + product)
+
+
+def better_length(start: float, slope: float, curvature: float, rules: StepRules) -> float:
+    """How many times as long a step should be: one step of Newton's method for that, from its end.
+
+    ``start`` and ``slope`` are f's derivatives along it at both ends, ``curvature`` its second one at the far end. Far
+    from the minimiser the losses' curvatures fall along a step, which then ends too early. Where it ends too late the
+    secant says how much: curvatures at its end may have fallen to nothing.
+    """
+    if not (math.isfinite(slope) and 0.0 < curvature < math.inf):
+        return 1.0
+    times = start / (start - slope) if slope > 0.0 else 1.0 - slope / curvature
+    times = min(max(times, rules.shortest_stretch), rules.longest_stretch)
+    return times if abs(times - 1.0) > rules.hardly_stretched else 1.0
+
+
+def shorter_part(falls: float, rises: float, risen: float, rules: StepRules) -> float:
+    """Which part of a refused step ends where the cubic through values and slopes at both its ends is lowest.
+
+    The slopes are along the step, falls < 0 < rises; ``risen`` is how far f is higher at its end.
+    """
+    bend = falls + rises - 3.0 * risen
+    root = math.sqrt(max(bend * bend - falls * rises, 0.0))
+    part = 1.0 - (rises + root - bend) / (rises - falls + 2.0 * root)
+    return min(max(part, rules.least_part), 0.9)
 
 
 def walk(view: CurvatureView, request: WalkRequest) -> WalkTaken:

@@ -245,7 +245,7 @@ class Solver:
     def gap_bound(self, problem: Problem, state: State) -> float:
         """How far f is above its minimum at the state's point, at most; not a number where nothing is known."""
         # Where rows are elsewhere it would be one more round.
-        return math.nan if problem.is_elsewhere else problem.gap_bound(state.x)
+        return math.nan if problem.is_elsewhere else problem.gap_bound(problem.frame.outside(state.x))
 
     def drive(self, problem: Problem, state: State, report_epoch: Callable[[EpochReport], bool]) -> None:
         """Run to the end; ``report_epoch`` says after every iteration whether to stop."""

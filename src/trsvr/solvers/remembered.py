@@ -29,7 +29,7 @@ from trsvr.parts.pairs import Pairs
 from trsvr.parts.second_look import FEW, second_look
 from trsvr.parts.steps import conjugate_gradients, newton_step
 from trsvr.problems.base import Problem, hessian_at
-from trsvr.problems.steps import Exit, Norm, NormedStep, StepRequest, StepTaken
+from trsvr.problems.steps import Exit, Norm, StepRequest, StepTaken
 from trsvr.solvers.base import (
     AUTO_DECREASE,
     EpochReport,
@@ -158,11 +158,10 @@ class RememberedCurvature(Solver):
         ahead, own.ahead = own.ahead, FoundStep()
         product = hessian_at(problem, state.x, gradient)
         if own.escape.direction is not None:
-            step = own.escape.length * own.escape.direction
-            return StepTaken(NormedStep(step, product(step), 0.0, Exit.NEGATIVE_CURVATURE, 1), own.alpha)
-        if ahead.step is not None and ahead.product is not None:
-            found = NormedStep(ahead.step, ahead.product, ahead.length, Exit.TOLERANCE, 0)
-            return StepTaken(found, own.alpha, predicted_gradient=gradient + ahead.product)
+            return own.escape.step(product, own.alpha)
+        known = ahead.taken(gradient, own.alpha)
+        if known is not None:
+            return known
         request = StepRequest(
             gradient,
             math.sqrt(norm.dual(gradient)),

@@ -29,6 +29,7 @@ from trsvr.problems.base import Problem
 from trsvr.problems.residuals import ResidualProblem
 from trsvr.solvers.adaptive import NORMS, AdaptiveTRSVR
 from trsvr.solvers.base import Preset, Solver
+from trsvr.solvers.dual_start import DualStart
 from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
@@ -95,7 +96,7 @@ class TRSVR(Preset):
     def method(self) -> TrustRegionMethod | AdaptiveTRSVR:
         """The same method: as parts, or the adaptive one."""
         if self.is_adaptive:
-            return AdaptiveTRSVR(self.batch_size, self.inner_steps, self.norm, self.max_cg)
+            return DualStart(self.batch_size, self.inner_steps, self.norm, self.max_cg)
         return self._with(1.0 if self.alpha == "auto" else float(self.alpha))
 
     def _with(self, alpha: float) -> TrustRegionMethod:

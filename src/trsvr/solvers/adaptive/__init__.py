@@ -1,7 +1,7 @@
 """TRSVR with nothing to choose: the radius, the batch, the length of the inner loop and the norm follow what is seen.
 
 `iteration` is one outer iteration, read from top to bottom; `measuring` makes P and H, `judgement` says what a step has
-taught, `endings` when to stop, `dual` how a run on sparse rows begins. `state` is what is carried from one iteration to
+taught, `endings` when to stop. `state` is what is carried from one iteration to
 the next, `rules` every tuned number, `method` the solver. docs/adaptive.md has a drawing, and what each rule is worth.
 """
 

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from trsvr._arrays import Vector
 from trsvr._vectors import dot
 from trsvr.parts.exactness import FoundStep
 from trsvr.parts.negative_curvature import negative_curvature
 from trsvr.parts.norms import DenseNorm
+from trsvr.parts.second_look import can_be_hidden
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.steps import Exit
 from trsvr.solvers.adaptive.rules import Rules
@@ -55,10 +55,9 @@ def estimate(outcome: Outcome, decrease: float, gained: float, rules: Rules) -> 
 def _second_look(it: Iteration, measured: Measured, expected: float, little: float) -> float:
     """The estimate of an end, unless something speaks against it.
 
-    P is of the last reference: if the curvatures of the losses have moved since, rows may have left a hinge, and
-    with them what P has measured by. Where P is no matrix it is no more than a norm for conjugate gradients, and they
-    may have passed by directions that only the penalty sees; without a penalty nothing tells those from rounding, and
-    the gradient must do. So it is without a norm, where nothing is known but the gradient and the penalty's convexity.
+    If curvatures have moved since the last reference, rows may have left a hinge, and with them what P has measured by.
+    Where P is no matrix, conjugate gradients may have passed by directions that only the penalty sees; without one
+    nothing tells those from rounding, and the gradient must do. So it is without a norm.
     """
     state, own, rules, view = it.state, it.own, it.rules, it.own.here
     squared = dot(state.gradient, state.gradient)
@@ -71,7 +70,7 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
     if isinstance(measured.norm, DenseNorm) or own.nonconvex:
         return expected  # without convexity nothing bounds what is hidden, and `escape_of` asks for more
     penalty = view.penalty_curvatures(state.x)
-    hidden = _can_be_hidden(penalty, own.norm.losses, squared)
+    hidden = can_be_hidden(penalty, own.norm.losses, squared)
     if hidden <= little:
         return expected
     if math.isinf(hidden):
@@ -79,15 +78,8 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
     if view.prices().wait >= rules.longest_wait:  # rather another iteration, which waits less than a look
         return math.inf
     finest = max(math.sqrt(rules.proven * little / hidden), rules.finest_look)
-    taken = preconditioned_cg(
-        lambda v: view.product(v) + penalty * v,
-        measured.norm,
-        state.gradient,
-        math.inf,
-        finest,
-        rules.look_products,
-        give_up=state.time_is_up,
-    )
+    look, most = (lambda v: view.product(v) + penalty * v), rules.look_products
+    taken = preconditioned_cg(look, measured.norm, state.gradient, math.inf, finest, most, give_up=state.time_is_up)
     it.report.hessian_products += taken.products
     it.report.gradient_evaluations += taken.products * it.problem.n_samples
     if taken.exit is Exit.NEGATIVE_CURVATURE:
@@ -96,21 +88,6 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
     if seen > little:
         own.ahead = FoundStep(taken.step, taken.product, taken.length)
     return max(expected, seen)
-
-
-def _can_be_hidden(penalty: Vector, losses: Vector | None, squared: float) -> float:
-    """What conjugate gradients may have passed by, ½‖g‖²/λ at most; infinite where the penalty says nothing.
-
-    Dependent columns leave directions with no curvature but the penalty's λ, and their part of the gradient is so
-    small that nothing is seen of it before the rest is as small. An intercept, which is not penalised, counts as if it
-    were.
-    """
-    smallest = float(penalty[penalty > 0.0].min(initial=math.inf))
-    largest = 0.0 if losses is None else float(losses.max(initial=0.0))
-    # Below the rounding of the other curvatures λ is not seen in a product: steps along it would be noise.
-    if math.isinf(smallest) or smallest <= _ROUNDING * largest:
-        return math.inf
-    return 0.5 * squared / smallest
 
 
 def escape_of(it: Iteration, measured: Measured) -> float:
@@ -126,10 +103,7 @@ def escape_of(it: Iteration, measured: Measured) -> float:
     if math.sqrt(dot(state.gradient, state.gradient)) > rules.small_gradient:
         return math.inf
     penalty = own.here.penalty_curvatures(state.x)
-    if (penalty >= 0.0).all():
-        return expected
-    dense = isinstance(measured.norm, DenseNorm)
-    downwards = negative_curvature(own.here, penalty, state.gradient, dense)
+    downwards = negative_curvature(own.here, penalty, state.gradient, isinstance(measured.norm, DenseNorm))
     if downwards is None:
         return expected
     own.escape.along(downwards, state.gradient)

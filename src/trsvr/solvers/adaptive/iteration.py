@@ -10,9 +10,8 @@ from trsvr._vectors import dot
 from trsvr.parts.acceptance import Point
 from trsvr.parts.exactness import FoundStep
 from trsvr.parts.norms import DenseNorm
-from trsvr.parts.steps import conjugate_gradients, newton_step, walk
+from trsvr.parts.steps import better_length, conjugate_gradients, newton_step, walk
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken, WalkRequest
-from trsvr.solvers.adaptive.dual import ascend
 from trsvr.solvers.adaptive.endings import escape_of
 from trsvr.solvers.adaptive.measuring import measure
 from trsvr.solvers.adaptive.state import Iteration, Measured, Outcome
@@ -21,12 +20,7 @@ from trsvr.solvers.adaptive.state import Iteration, Measured, Outcome
 def outer_iteration(it: Iteration, draws: Draws) -> None:
     """From the reference x̃ to a trial point; fills in the report."""
     state, own, report = it.state, it.own, it.report
-    if not own.begun:
-        own.swap_views()  # the evaluation at the starting point is the first reference
-        own.begun = True
-    if own.dual.active:
-        ascend(it, draws)
-        return
+    own.begin()
     measured, taken, size = _first_step(it, draws)
     report.outcome = Outcome(
         Point(state.x.copy(), state.value, state.gradient, 0.5 * size * size),
@@ -55,15 +49,12 @@ def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken, float
     if own.nonconvex and not gradient.any():
         own.expected_decrease = 0.0  # nothing but the curvature can tell a minimum from a saddle point here
         own.expected_decrease = escape_of(it, measured)
+    known = ahead.taken(gradient, own.radius.alpha)
     if own.escape.direction is not None:
-        step = own.escape.length * own.escape.direction
         product = measured.product or (lambda v: own.here.product(v) + measured.penalty * v)
-        along = NormedStep(step, product(step), 0.0, Exit.NEGATIVE_CURVATURE, 1)
-        return measured, StepTaken(along, own.radius.alpha), math.sqrt(measured.norm.dual(gradient))
-    if ahead.step is not None and ahead.product is not None:
-        found = NormedStep(ahead.step, ahead.product, ahead.length, Exit.TOLERANCE, 0)
-        taken = StepTaken(found, own.radius.alpha, predicted_gradient=gradient + ahead.product)
-        return measured, taken, math.sqrt(measured.norm.dual(gradient))
+        known = own.escape.step(product, own.radius.alpha)
+    if known is not None:
+        return measured, known, math.sqrt(measured.norm.dual(gradient))
     taken, size = _step(it, measured)
     if taken.found.length == 0.0 and own.norm.pairs.forget():
         # Curvatures of other places have made a norm that rounding does not survive.
@@ -104,11 +95,7 @@ def _on_model(it: Iteration, measured: Measured, gradient: Vector) -> tuple[Step
 
 
 def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
-    """How many times as long the step should be: one step of Newton's method for that, from its end.
-
-    Far from the minimiser the losses' curvatures fall along a step, which then ends too early. Where it ends too late
-    the secant says how much: curvatures at its end may have fallen to nothing.
-    """
+    """How many times as long the step should be."""
     own, rules = it.own, it.rules
     # Near the minimiser steps are right; those on a sample of P leave a part all the same.
     little = rules.stretched_from if own.norm.rows >= it.problem.n_samples else rules.helpful
@@ -117,12 +104,7 @@ def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
         return 1.0
     slope, curvature, rows = own.here.line(it.state.x, it.state.gradient, found.step)
     it.report.gradient_evaluations += rows
-    if not (math.isfinite(slope) and 0.0 < curvature < math.inf):
-        return 1.0
-    start = dot(it.state.gradient, found.step)
-    times = start / (start - slope) if slope > 0.0 else 1.0 - slope / curvature
-    times = min(max(times, rules.shortest_stretch), rules.longest_stretch)
-    return times if abs(times - 1.0) > rules.hardly_stretched else 1.0
+    return better_length(dot(it.state.gradient, found.step), slope, curvature, rules)
 
 
 def _request(it: Iteration, measured: Measured, gradient: Vector, size: float) -> StepRequest:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from trsvr._vectors import all_finite, dot
-from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better, is_rounding
-from trsvr.parts.exactness import FoundStep, next_tolerance
+from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_rounding
+from trsvr.parts.exactness import FoundStep, as_gains_were_predicted, next_tolerance
 from trsvr.parts.norms import DenseNorm
-from trsvr.solvers.adaptive.dual import judge_ascent, may_take_over
+from trsvr.parts.steps import shorter_part
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
 from trsvr.solvers.adaptive.state import Iteration, Outcome
 from trsvr.solvers.base import Progress
@@ -17,8 +17,6 @@ from trsvr.solvers.base import Progress
 def judge(it: Iteration) -> Progress:
     """Keep the trial point if it is better, else go back to the reference."""
     state, own, report, outcome = it.state, it.own, it.report, it.report.outcome
-    if own.dual.active:
-        return judge_ascent(it)
     finite = all_finite(state.gradient) and not math.isinf(state.value)
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
     before, trial = outcome.before, Point(state.x, state.value, state.gradient, decrease)
@@ -43,7 +41,7 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     """
     state, own, rules, radius, norm, before = it.state, it.own, it.rules, it.own.radius, it.own.norm, outcome.before
     own.escape.direction = None
-    refused, radius.accepted, radius.shortened = not radius.accepted, True, 0
+    refused, radius.accepted, radius.shortened = not radius.accepted, True, False
     if not refused:
         own.caution.after_a_good_step(rules.more_caution)
     radius.contraction = trial.decrease / before.decrease if before.decrease > 0.0 else 0.0
@@ -53,10 +51,9 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
         norm.averaged = 0
         norm.wanted_rows *= 2.0
-    may_take_over(it, radius.contraction)
     own.swap_views()
     left = left_to_gain(it, outcome, trial.decrease)
-    radius.cg_tolerance = max(_next_tolerance(it, outcome, trial, left), _mistaken(it, outcome, trial))
+    radius.cg_tolerance = _next_tolerance(it, outcome, trial, left)
     # With raised curvatures steps are short, and that they gain little says nothing.
     own.expected_decrease = math.inf if own.caution.raised and own.graded else left
     if own.nonconvex:
@@ -101,47 +98,28 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
 
 
 def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
-    """Try the same step once more, shorter: it costs no product; returns whether that is worth it.
-
-    Values and slopes at both ends make a cubic, and its lowest point is where the step should have ended.
-    """
-    own, rules, step, before = it.own, it.rules, outcome.taken, outcome.before
-    if (
-        math.isinf(own.here.prices().shared)
-        or own.radius.shortened >= rules.shortened
-        or not own.norm.exact
-        or own.nonconvex
-    ):
+    """Try the same step once more, shorter: it costs no product; returns whether that is worth it."""
+    own, step, before = it.own, outcome.taken, outcome.before
+    shared = own.norm.exact and own.here.prices().shared < math.inf
+    falls, rises = dot(before.gradient, step.step), dot(trial.gradient, step.step)
+    if not shared or own.nonconvex or own.radius.shortened or not (falls < 0.0 < rises and math.isfinite(trial.value)):
         return False
-    falls, rises, risen = dot(before.gradient, step.step), dot(trial.gradient, step.step), trial.value - before.value
-    if not (falls < 0.0 < rises and math.isfinite(risen)):
-        return False
-    bend = falls + rises - 3.0 * risen
-    root = math.sqrt(max(bend * bend - falls * rises, 0.0))
-    part = 1.0 - (rises + root - bend) / (rises - falls + 2.0 * root)
-    part = min(max(part, rules.least_part), 0.9)
-    own.radius.shortened += 1
-    own.radius.accepted = True  # the norm is as good as it was
+    part = shorter_part(falls, rises, trial.value - before.value, it.rules)
+    # The norm is as good as it was: the step counts as accepted there.
+    own.radius.shortened = own.radius.accepted = True
     own.ahead = FoundStep(part * step.step, part * step.product, part * step.length)
     return True
 
 
 def _next_tolerance(it: Iteration, outcome: Outcome, trial: Point, left: float) -> float:
     """How exactly the next subproblem on the whole Hessian is worth solving."""
+    rules, before = it.rules, outcome.before
+    # Where outputs could share a matrix, a first step may end where the gradient is small and the model wrong.
+    shared = it.own.here.prices().shared < math.inf
+    loosest = as_gains_were_predicted(before, trial, outcome.predicted, rules) if shared else 0.0
     if outcome.predicted_gradient is None or not outcome.taken.is_inside:
-        return it.rules.cg_tolerance
+        return max(rules.cg_tolerance, loosest)
     wrong = 0.5 * outcome.measured.norm.dual(trial.gradient - outcome.predicted_gradient)
     gradient, decrease = it.state.goal
-    decrease = decrease if gradient > 0.0 else it.rules.little * abs(trial.value)
-    return next_tolerance(outcome.before, trial, wrong, left, (gradient, decrease), it.rules)
-
-
-def _mistaken(it: Iteration, outcome: Outcome, trial: Point) -> float:
-    """Where outputs could share a matrix, far from the minimiser: no more exactly than the last gain was predicted.
-
-    A first step may end where the gradient is small and the model wrong.
-    """
-    if math.isinf(it.own.here.prices().shared) or not outcome.predicted > 0.0:
-        return 0.0
-    mistaken = abs(gained(outcome.before, trial) / outcome.predicted - 1.0)
-    return min(mistaken, it.rules.cg_loosest) if mistaken > it.rules.cg_mistaken else 0.0
+    decrease = decrease if gradient > 0.0 else rules.little * abs(trial.value)
+    return max(next_tolerance(before, trial, wrong, left, (gradient, decrease), rules), loosest)

@@ -84,7 +84,8 @@ def _matrix_is_due(it: Iteration) -> bool:
 def _moved(it: Iteration) -> float:
     """By which part the curvatures have changed, after they are raised as far as caution asks for."""
     own, rules, view, caution = it.own, it.rules, it.own.here, it.own.caution
-    if caution.raised and _raise_curvatures(own, rules) and own.radius.accepted:
+    enough = rules.convinced if own.graded else rules.trusted
+    if caution.raised and caution.apply(view, own.graded, rules.first_caution) > enough and own.radius.accepted:
         caution.give_up()
         view.evaluate(it.state.x)
         it.report.gradient_evaluations += it.problem.n_samples
@@ -100,19 +101,10 @@ def _moved(it: Iteration) -> float:
     return moved
 
 
-def _raise_curvatures(own: AdaptiveState, rules: Rules) -> bool:
-    """Raise them; returns whether that was hardly any more than the true ones."""
-    if not own.graded:
-        return own.here.raise_curvatures(1.0, 0.0) > rules.trusted
-    level = own.caution.level
-    return own.here.raise_curvatures(min(level / rules.first_caution, 1.0), level) > rules.convinced
-
-
 def _diagonal(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any:
     """The Hessian's diagonal, improved by what is known of other directions."""
     kept, rules, view = it.own.norm, it.rules, it.own.here
-    anew = kept.losses is None or moved > rules.moved
-    if kept.losses is None or anew:
+    if kept.losses is None or moved > rules.moved:
         kept.losses = view.diagonal()
         it.report.gradient_evaluations += it.problem.n_samples
     it.report.curvature_rows = it.problem.n_samples

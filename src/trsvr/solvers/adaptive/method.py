@@ -18,26 +18,14 @@ from trsvr.solvers.adaptive.iteration import outer_iteration
 from trsvr.solvers.adaptive.judgement import judge
 from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, rows_of_matrix
 from trsvr.solvers.adaptive.rules import Rules
-from trsvr.solvers.adaptive.state import AdaptiveState, Choices, DualPhase, Iteration, NormState, Radius, own_state
+from trsvr.solvers.adaptive.state import AdaptiveState, Choices, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
 from trsvr.solvers.remembered import RememberedCurvature
 
 
 @dataclass(frozen=True)
 class AdaptiveTRSVR(Solver):
-    """The mode; `trsvr.TRSVR` is its public face.
-
-    Parameters
-    ----------
-    batch_size, inner_steps : int or "auto"
-        A number for batch_size means rows drawn uniformly with replacement; "auto" takes runs of consecutive rows.
-    norm : {"auto", "dense", "diagonal", "identity"}
-        With several outputs "dense" is a matrix for each of them.
-    max_cg : int or "auto"
-        Conjugate-gradient iterations per step at most.
-    rules : Rules
-        The tuned numbers.
-    """
+    """The mode; `trsvr.TRSVR`, its public face, explains what may be chosen. ``rules`` are the tuned numbers."""
 
     batch_size: int | str = "auto"
     inner_steps: int | str = "auto"
@@ -74,11 +62,10 @@ class AdaptiveTRSVR(Solver):
                 "'identity' and 'auto' work with any problem"
             )
         if self.norm == "dense":
-            prices = problem.curvature_view().prices()
-            if math.isinf(prices.matrix_row):
+            if math.isinf(problem.curvature_view().prices().matrix_row):
                 raise ValueError("norm 'dense' with several outputs needs the rows in memory; 'diagonal' does not")
-            size, what = 80 * problem.n_parameters**2 // problem.n_outputs, f"{problem.n_parameters} parameters"
-            _check.fits_in_memory(size, f"norm 'dense' with {what}", "'diagonal' needs no matrix")
+            size, d = 80 * problem.n_parameters**2 // problem.n_outputs, problem.n_parameters
+            _check.fits_in_memory(size, f"norm 'dense' with {d} parameters", "'diagonal' needs no matrix")
 
     def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
         """Where nothing is known but gradients and products, what steps and products have shown must do."""
@@ -100,8 +87,6 @@ class AdaptiveTRSVR(Solver):
         cheap = self._choices[:2] == (None, None) and n * here.prices().matrix_row <= rules.cheap_matrix
         bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
         first = max(int(n * rules.first_batch), 1)
-        ascends = kind == "diagonal" and self._choices == Choices(None, None, None, None)
-        ascends = ascends and rules.dual_epochs > 0 and here.prices().dual < math.inf
         own = AdaptiveState(
             kind,
             here,
@@ -112,8 +97,6 @@ class AdaptiveTRSVR(Solver):
             Caution(rules.first_caution),
             float(self._choices.batch_size or first),
             bends_down,
-            DualPhase(ascends, rules.dual_epochs),
-            here.ascent() if ascends else None,
         )
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
 
@@ -143,9 +126,7 @@ class AdaptiveTRSVR(Solver):
         own = own_state(state)
         view = own.here if own.begun else own.there
         known = view.gap_bound(state.x, state.value, state.gradient)
-        if not math.isnan(known) or problem.is_elsewhere:
-            return known
-        return problem.gap_bound(problem.frame.outside(state.x))
+        return super().gap_bound(problem, state) if math.isnan(known) else known
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""

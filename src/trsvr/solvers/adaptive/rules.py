@@ -50,42 +50,11 @@ class Rules(StepRules):
     #: directions of conjugate gradients that improve a diagonal, while that costs no more than a product
     pairs: int = 20
 
-    # ---------------------------------------------------------------------------------------------- ascent in the dual
-    #: epochs of the first outer iteration, where a view offers them; 0: none are made
-    dual_epochs: int = 2
-    #: and of a later one at most: a look at the point costs a pass
-    most_dual_epochs: int = 24
-    #: by what an epoch gains the gap is known to a factor; a look that finds too much left has cost a pass
-    surely_enough: float = 0.6
-    #: they hand over at once where f has less than this part of its minimum to fall: it is nearly quadratic then
-    near_start: float = 0.5
-    #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
-    newton_from: float = 1e-3
-    #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more
-    quick_dual: float = 0.4
-    #: an ascent whose first iteration is slower than this gives way to Newton steps: it will not come to more than they
-    slow_start: float = 0.2
-    #: one that is slower than this is given up for good
-    slowest_dual: float = 0.05
-    #: the ascent takes over again from Newton steps of less than this part of its rate
-    slower_newton: float = 0.7
-
     # ------------------------------------------------------------------------------------------------------- the steps
-    #: where outputs could share a matrix a refused step is tried so often again, shorter, before curvatures are raised
-    shortened: int = 1
-    #: at least this part of it
-    least_part: float = 0.05
     #: a model is right where f fell by at least this part of what it predicted
     right: float = 0.8
     #: how long a step on P of all rows is is looked at where the last one left more; on a sample: `helpful`
     stretched_from: float = 0.003
-    #: it becomes so many times the step at least, and at most
-    shortest_stretch: float = 0.25
-    longest_stretch: float = 4.0
-    #: a length that is right to this part stays as it is
-    hardly_stretched: float = 0.05
-    #: where outputs could share a matrix no more exactly than the last gain was predicted, if that was wrong by more
-    cg_mistaken: float = 0.1
 
     # ------------------------------------------------------------------------------------------------- steps on batches
     #: the first batch, as a part of the data

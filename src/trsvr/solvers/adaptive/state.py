@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from trsvr._arrays import Matrix, Vector
 from trsvr.parts.acceptance import Point
@@ -13,7 +13,6 @@ from trsvr.parts.exactness import FoundStep
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
-from trsvr.problems.dual import DualAscent
 from trsvr.problems.steps import NormedStep, Product
 from trsvr.problems.views import CurvatureView, Raising
 from trsvr.solvers.adaptive.rules import Rules
@@ -31,7 +30,7 @@ class Radius:
     cg_tolerance: float
     contraction: float = 0.0  # the part of ½‖g‖²_{P⁻¹} that the last step left
     accepted: bool = True  # whether the last step was kept
-    shortened: int = 0  # how often the last one has been tried again, shorter
+    shortened: bool = False  # whether it was the one before, once more and shorter
 
 
 @dataclass
@@ -47,20 +46,6 @@ class NormState:
     exact: bool = False  # whether the model is the whole Hessian
     pairs: Pairs = field(default_factory=Pairs)  # that steps have left
     products: int = 0  # with the whole Hessian, since the matrices were built
-
-
-@dataclass
-class DualPhase:
-    """Whether the run is ascending in the dual, and how quickly it does; written by `dual`."""
-
-    active: bool = False
-    epochs: int = 0  # of the next outer iteration at most
-    enough: float = 0.0  # the part of the gap at which it ends
-    gain: float = 0.0  # of the last epoch
-    first_value: float = -math.inf  # where it began
-    gap: float = math.inf  # what is left to gain at the reference, at most
-    rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
-    newton_rate: float = math.inf  # the same of the last Newton step
 
 
 class Measured(NamedTuple):
@@ -99,13 +84,20 @@ class AdaptiveState:
     caution: Caution
     batch_size: float
     nonconvex: bool
-    dual: DualPhase = field(default_factory=DualPhase)
-    ascent: DualAscent | None = None
     begun: bool = False  # whether an outer iteration has been made
     expected_decrease: float = math.inf  # at the reference
     bound: float = math.inf  # what the certificate said where the run seemed to end
     escape: Escape = field(default_factory=Escape)
     ahead: FoundStep = field(default_factory=FoundStep)
+
+    #: fields that are no numbers, arrays or dataclasses of such
+    not_plain: ClassVar[tuple[str, ...]] = ("kind", "here", "there")
+
+    def begin(self) -> None:
+        """The evaluation at the starting point is the first reference."""
+        if not self.begun:
+            self.swap_views()
+            self.begun = True
 
     def swap_views(self) -> None:
         """The trial point becomes the reference."""
@@ -119,20 +111,15 @@ class AdaptiveState:
 
     def snapshot(self) -> dict[str, Any]:
         """What a later process needs to go on."""
-        kept = {name: entry for name, entry in vars(self).items() if name not in ("kind", "here", "there", "ascent")}
-        ascent = None if self.ascent is None else self.ascent.snapshot()
-        return flat(
-            {"version": _VERSION, "dense": self.kind == "dense", "here": self.here.snapshot(), "ascent": ascent, **kept}
-        )
+        kept = {name: entry for name, entry in vars(self).items() if name not in self.not_plain}
+        return flat({"version": _VERSION, "dense": self.kind == "dense", "here": self.here.snapshot(), **kept})
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
         refuse_other_version(snapshot, _VERSION)
         self.kind = "dense" if snapshot["dense"] else self.kind
         self.here.restore(within("here", snapshot))
-        if self.ascent is not None:
-            self.ascent.restore(within("ascent", snapshot))
-        refill(self, snapshot, but=("kind", "here", "there", "ascent"))
+        refill(self, snapshot, but=self.not_plain)
 
 
 def own_state(state: State) -> AdaptiveState:

@@ -1,0 +1,201 @@
+"""The adaptive mode, begun by coordinate ascent in the dual: what `trsvr.TRSVR` runs where rows can be seen.
+
+Where views offer an ascent it is tried first, and goes on while nothing is quicker. An outer iteration is then
+
+    some epochs of the ascent from x̃, until they seem to have gained enough
+    f, ∇f and the duality gap at their end, which bounds what is left to gain
+
+and what counts is the rate at which the gap's logarithm falls, for each product's worth of work. Far from the minimum
+no Newton step is as good. Where f had not far to fall, or little is left and the ascent is not quick, one is tried, and
+the quicker of the two goes on. The ascent can take over anywhere: a dual point made from x costs it an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trsvr._arrays import Vector
+from trsvr.parts.acceptance import Point
+from trsvr.problems.base import Problem
+from trsvr.problems.dual import DualAscent
+from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
+from trsvr.solvers.adaptive.state import AdaptiveState, Choices
+from trsvr.solvers.base import EpochReport, EpochRows, Progress, State, within
+
+_ROUNDING = 64 * float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class DualRules(Rules):
+    """The mode's numbers, and those of the ascent."""
+
+    #: epochs of the first outer iteration, where a view offers them; 0: none are made
+    dual_epochs: int = 2
+    #: and of a later one at most: a look at the point costs a pass
+    most_dual_epochs: int = 24
+    #: by what an epoch gains the gap is known to a factor; a look that finds too much left has cost a pass
+    surely_enough: float = 0.6
+    #: they hand over at once where f has less than this part of its minimum to fall: it is nearly quadratic then
+    near_start: float = 0.5
+    #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
+    newton_from: float = 1e-3
+    #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more
+    quick_dual: float = 0.4
+    #: an ascent whose first iteration is slower than this gives way to Newton steps: it will not come to more than they
+    slow_start: float = 0.2
+    #: one that is slower than this is given up for good
+    slowest_dual: float = 0.05
+    #: the ascent takes over again from Newton steps of less than this part of its rate
+    slower_newton: float = 0.7
+
+
+@dataclass
+class DualPhase:
+    """Whether the run is ascending in the dual, and how quickly it does."""
+
+    active: bool = False
+    epochs: int = 0  # of the next outer iteration at most
+    enough: float = 0.0  # the part of the gap at which it ends
+    gain: float = 0.0  # of the last epoch
+    first_value: float = -math.inf  # where it began
+    gap: float = math.inf  # what is left to gain at the reference, at most
+    rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
+    newton_rate: float = math.inf  # the same of the last Newton step
+
+
+@dataclass
+class DualState(AdaptiveState):
+    """What the mode remembers, and the ascent."""
+
+    dual: DualPhase = field(default_factory=DualPhase)
+    ascent: DualAscent | None = None
+
+    not_plain: ClassVar[tuple[str, ...]] = (*AdaptiveState.not_plain, "ascent")
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a later process needs to go on."""
+        ascent = {} if self.ascent is None else self.ascent.snapshot()
+        return super().snapshot() | {f"ascent.{name}": kept for name, kept in ascent.items()}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over such a snapshot."""
+        super().restore(snapshot)
+        if self.ascent is not None:
+            self.ascent.restore(within("ascent", snapshot))
+
+
+@dataclass(frozen=True)
+class DualStart(AdaptiveTRSVR):
+    """The mode, and what `trsvr.TRSVR` runs. With any choice but "auto" nothing is ascended."""
+
+    rules: DualRules = field(default_factory=DualRules)
+
+    def init(self, problem: Problem, x: Vector) -> State:
+        """The mode's state, and an ascent where that is what to begin with."""
+        state = super().init(problem, x)
+        own = state.own = DualState(**vars(state.own))
+        offered = own.kind == "diagonal" and own.here.prices().dual < math.inf
+        if offered and self._choices == Choices(None, None, None, None) and self.rules.dual_epochs > 0:
+            own.dual, own.ascent = DualPhase(True, self.rules.dual_epochs), own.here.ascent()
+        return state
+
+    def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
+        """Some epochs of the ascent, from the reference on, or the mode's own steps."""
+        own = _own(state)
+        if not own.dual.active:
+            return super().epoch(problem, state, rows)
+        own.begin()
+        report, phase, ascent = EpochReport(alpha=own.radius.alpha, batch_size=1), own.dual, own.ascent
+        assert ascent is not None
+        report.outcome = Point(state.x.copy(), state.value, state.gradient, phase.gap)
+        if not ascent.begun:
+            own.here.start_ascent(ascent, state.x, state.gradient)
+            phase.gap = ascent.gap(state.x, state.value)
+            phase.first_value = max(phase.first_value, state.value)
+            phase.epochs, phase.gain = self.rules.dual_epochs, 0.0
+        gains: list[float] = []
+        while not gains or not (len(gains) >= phase.epochs or state.time_is_up() or self._seems_enough(state, gains)):
+            report.steps += ascent.epoch(state.x, rows.draws, len(gains), state.time_is_up)
+            gains.append(ascent.gain)
+        phase.gain = gains[-1]
+        report.gradient_evaluations = report.inner_steps = report.steps
+        return report
+
+    def _seems_enough(self, state: State, gains: list[float]) -> bool:
+        """Whether a look at the point is due: what epochs gain falls like the gap, and says where that has come to."""
+        own, rules, phase = _own(state), self.rules, _own(state).dual
+        if not phase.gain > 0.0:
+            return False
+        left, rate = gains[-1] / phase.gain, math.inf
+        if len(gains) >= 4 and min(gains[-4], gains[-1]) > 0.0:
+            rate = math.log(gains[-4] / gains[-1]) / (3.0 * own.here.prices().dual)
+        late = left * phase.gap <= rules.newton_from * abs(state.value)
+        return left <= phase.enough or rate < (rules.quick_dual if late else rules.slowest_dual)
+
+    def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
+        """Go on with what is quicker."""
+        if _own(state).dual.active:
+            return self._judge_ascent(problem, state, report)
+        progress = super().judge(problem, state, report)
+        if not report.rejected:
+            self._may_take_over(problem, state, report)
+        return progress
+
+    def _judge_ascent(self, problem: Problem, state: State, report: EpochReport) -> Progress:
+        """Go on with it, or hand over to Newton steps, from the better of the two points."""
+        own, rules, phase, ascent, before = (
+            _own(state),
+            self.rules,
+            _own(state).dual,
+            _own(state).ascent,
+            report.outcome,
+        )
+        assert ascent is not None
+        finite = math.isfinite(state.value) and bool(np.isfinite(state.gradient).all())
+        floor = _ROUNDING * abs(before.value)
+        gap = max(ascent.gap(state.x, state.value), floor) if finite else math.inf
+        fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
+        epochs = max(report.steps / problem.n_samples, 1.0)
+        rate = fallen / (epochs * own.here.prices().dual + 1.0)
+        phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
+        lowest = state.value - gap
+        near = phase.first_value - lowest < rules.near_start * lowest
+        early = not near and gap > rules.newton_from * abs(state.value)
+        quick = phase.rate > min(math.inf if near else rules.quick_dual, phase.newton_rate)
+        slowest = rules.slow_start if phase.epochs == rules.dual_epochs else rules.slowest_dual
+        phase.active = gap > floor and phase.rate > slowest and (early or quick)
+        if not phase.active and not state.value <= before.value:
+            state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
+            report.rejected = 1
+            return Progress(own.expected_decrease, False, own.nonconvex)
+        phase.gap = own.expected_decrease = gap
+        phase.epochs, phase.enough = rules.most_dual_epochs, self._enough(state, gap)
+        own.swap_views()
+        return Progress(gap, False, own.nonconvex)
+
+    def _enough(self, state: State, gap: float) -> float:
+        """The part of the gap that may be left."""
+        goal = state.goal
+        enough = (goal.decrease or self.rules.little * abs(state.value)) / gap
+        if goal.gradient > 0.0:  # it falls like the root of the gap
+            by_gradient = (goal.gradient / max(float(np.abs(state.gradient).max()), goal.gradient)) ** 2
+            enough = min(enough, by_gradient) if goal.decrease else by_gradient
+        return self.rules.surely_enough * enough
+
+    def _may_take_over(self, problem: Problem, state: State, report: EpochReport) -> None:
+        """After a Newton step: the ascent goes on if that was much slower than it had been."""
+        own, rules, phase = _own(state), self.rules, _own(state).dual
+        left, passes = own.radius.contraction, report.gradient_evaluations / problem.n_samples + 1.0
+        phase.newton_rate = -math.log(left) / passes if left > 0.0 else math.inf
+        late = phase.gap <= rules.newton_from * abs(state.value) and phase.rate > rules.slowest_dual
+        if own.ascent is not None and late and phase.newton_rate < rules.slower_newton * phase.rate:
+            phase.active, own.ascent.begun = True, False
+
+
+def _own(state: State) -> DualState:
+    assert isinstance(state.own, DualState)
+    return state.own
