@@ -59,6 +59,14 @@ def _apply_loss_twice(loss: Any, count: int, block: Vector) -> None:
         block[SLOPES + k] = loss.slope(block[k], label) - loss.slope(block[OTHER_MARGINS + k], label)
 
 
+@jitable_loop()
+def _apply_curvature(loss: Any, count: int, block: Vector) -> None:
+    """Curvatures at the margins, times how these change, which stands in the place of other margins."""
+    for k in range(count):
+        curvature = loss.curvature(block[k], block[LABELS + k])
+        block[SLOPES + k] = curvature * block[OTHER_MARGINS + k]
+
+
 @jitable_loop(fastmath=True)
 def _block_value(count: int, block: Vector) -> float:
     """Sum of the losses: one logarithm for all factors, which are at most 2."""
@@ -337,15 +345,18 @@ class MarginKernels(NamedTuple):
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """Hessians of the losses of rows begin … end−1 at x, times v, added to ``out``."""
-        ahead = self.rows.ahead()
-        for i in range(begin, end):
-            self.rows.touch(min(i + ahead, end - 1))
-            z, t = self.rows.two_dots(i, x, v)
-            if self.intercept:
-                z += x[self.columns]
-                t += v[self.columns]
-            curvature = self.loss.curvature(z + self.shift(i), self.labels[i])
-            self.add_row(i, self.scale(i) * curvature * t, out)
+        block = self.rows.block()
+        for start in range(begin, end, block):
+            count = min(block, end - start)
+            self.block_margins(x, start, count, scratch)
+            self.weighted_rows().block_along(v, start, count, scratch[OTHER_MARGINS:])
+            for k in range(count):
+                scratch[LABELS + k] = self.labels[start + k]
+            _apply_curvature(self.loss, count, scratch)
+            if self.weights.size > 0:
+                for k in range(count):
+                    scratch[SLOPES + k] *= self.weights[start + k]
+            self.weighted_rows().block_add_rows(start, count, scratch[SLOPES:], out)
 
     def sum_changes(self, x: Vector, margins: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:
         """Gradients of the losses of rows begin … end−1 at x minus those at the kept margins, added to ``out``."""

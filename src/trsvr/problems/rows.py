@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from trsvr._arrays import Matrix, Vector
 from trsvr._compile import jitable_loop, record
 from trsvr._intrinsics import prefetch, whole_numbers_in
+from trsvr._lanes import LANES, add_eight, eight_dots
 from trsvr.problems.gram import add_dense, add_sparse
 
 _CACHE_LINE = 64
-_AHEAD_BYTES = 8192
 # (Remainders of powers of two are taken as bits, x & 7: Numba's % compiles a function of its own.)
-# Consecutive rows are taken in blocks: at most so many rows, and not more than stay in the nearest cache.
+# Consecutive rows are taken in blocks: at most so many rows, and so few bytes that memory, which is read ahead of need,
+# has no pause while margins are made into slopes.
 BLOCK = 64
-_BLOCK_BYTES = 32768
+_BLOCK_BYTES = 8192
 # The weights of several outputs that an entry of a compressed row asks for lie anywhere: ask some entries early.
 _ENTRIES_AHEAD = 6
 # In outer products, dense rows of so many columns are looked at for zeros: few entries are less than one in so many.
@@ -56,39 +57,20 @@ def _dense_add(values: NDArray[Any], i: int, factor: float, out: Vector) -> None
         out[j] += factor * row[j]
 
 
-@jitable_loop(fastmath=True)
-def _dense_block_dots(values: NDArray[Any], start: int, count: int, ahead: int, w: Vector, out: Vector) -> None:
-    """Four rows at a time share the loads of w; rows further on are asked for meanwhile."""
-    columns = values.shape[1]
-    line = _CACHE_LINE // values.itemsize
-    whole = count & ~3
-    for k in range(0, whole, 4):
-        i = start + k
-        asked = (i + ahead) * columns
-        for place in range(asked, min(asked + 4 * columns, values.size), line):
-            prefetch(values, place)
-        a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
-        p, q, r, s = 0.0, 0.0, 0.0, 0.0
-        for j in range(columns):
-            p += a[j] * w[j]
-            q += b[j] * w[j]
-            r += c[j] * w[j]
-            s += d[j] * w[j]
-        out[k], out[k + 1], out[k + 2], out[k + 3] = p, q, r, s
+@jitable_loop()
+def _dense_block_dots(values: NDArray[Any], start: int, count: int, w: Vector, out: Vector) -> None:
+    whole = count & ~7
+    for k in range(0, whole, LANES):
+        eight_dots(values, start + k, w, out, k)
     for k in range(whole, count):
         out[k] = _dense_dot(values, start + k, w)
 
 
-@jitable_loop(fastmath=True)
+@jitable_loop()
 def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vector, out: Vector) -> None:
-    columns = values.shape[1]
-    whole = count & ~3
-    for k in range(0, whole, 4):
-        i = start + k
-        a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
-        p, q, r, s = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
-        for j in range(columns):
-            out[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
+    whole = count & ~7
+    for k in range(0, whole, LANES):
+        add_eight(values, start + k, factors, k, out)
     for k in range(whole, count):
         _dense_add(values, start + k, factors[k], out)
 
@@ -155,11 +137,13 @@ class DenseRows(NamedTuple):
 
     def block(self) -> int:
         """How many consecutive rows to take together."""
-        return max(4, min(BLOCK, _BLOCK_BYTES // (self.values.shape[1] * self.values.itemsize) // 4 * 4))
+        size = self.values.shape[1] * self.values.itemsize
+        fewest = 2 * LANES if 2 * LANES * size <= 2 * _BLOCK_BYTES else LANES
+        return min(BLOCK, max(_BLOCK_BYTES // size & ~7, fewest))
 
     def block_dots(self, start: int, count: int, w: Vector, out: Vector) -> None:
         """Rows start … start+count−1 times w, in ``out``."""
-        _dense_block_dots(self.values, start, count, self.ahead(), w, out)
+        _dense_block_dots(self.values, start, count, w, out)
 
     def block_add(self, start: int, count: int, factors: Vector, out: Vector) -> None:
         """Add the same rows, each times its factor, to ``out``."""
@@ -202,7 +186,7 @@ class DenseRows(NamedTuple):
         """Rows start … start+count−1 times the p × K matrix, K numbers a row in ``out``."""
         columns = self.values.shape[1]
         for k in range(outputs):
-            _dense_block_dots(self.values, start, count, self.ahead(), turned[k * columns : (k + 1) * columns], one)
+            _dense_block_dots(self.values, start, count, turned[k * columns : (k + 1) * columns], one)
             for i in range(count):
                 out[i * outputs + k] = one[i]
 
@@ -283,10 +267,6 @@ class DenseRows(NamedTuple):
         for start in range(0, columns, line):
             prefetch(self.values, i * columns + start)
         prefetch(self.values, i * columns + columns - 1)
-
-    def ahead(self) -> int:
-        """In a pass over consecutive rows, how far ahead to ask for one: the hardware alone asks too late."""
-        return max(1, _AHEAD_BYTES // (self.values.shape[1] * self.values.itemsize))
 
 
 @record
@@ -416,10 +396,6 @@ class SparseRows(NamedTuple):
         begin = self.indptr[i]
         prefetch(self.data, begin)
         prefetch(self.indices, begin)
-
-    def ahead(self) -> int:
-        """In a pass over consecutive rows the hardware keeps up by itself."""
-        return 0
 
 
 Rows = DenseRows | SparseRows
