@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-# Warnings are errors; pyparsing takes that for a wish to hear its own, of which older matplotlibs have some, and torch's
+# Warnings are errors; pyparsing takes that for a wish to hear its own, of which older matplotlibs have some; torch's
 # forward differentiation scripts a function of its own, which it deprecates itself.
 PYTHON = (sys.executable, "-W", "error", "-W", "ignore:::pyparsing", "-W", "ignore:`torch.jit:DeprecationWarning")
 
