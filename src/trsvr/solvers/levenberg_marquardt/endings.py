@@ -23,9 +23,7 @@ def ends(run: Run, before: Point, trial: Trial, kept: bool) -> bool:
     """Whether the reference is a minimum, as far as can be told."""
     own, here, damped = run.own, run.own.here, trial.damped
     assert here is not None
-    # The rounding of x alone makes residuals of this size.
-    rounding = 0.5 * _EPSILON**2 * float(np.sum((here.sums.columns * here.x) ** 2))
-    if here.value <= max(rounding, rules.NOTHING * own.first_value):
+    if here.value <= max(here.rounding(), rules.NOTHING * own.first_value):
         return True
     if kept and _loose_end(run, before, here, damped):
         return True

@@ -19,7 +19,9 @@ def judge(run: Run, here: Point, trial: Trial) -> bool:
     own.there = None
     fell = here.value - (there.value if there is not None else math.inf)
     ratio = fell / damped.predicted if damped.predicted > 0.0 else -math.inf
-    near = damped.predicted <= rules.NEAR * here.value and abs(fell) <= rules.NEAR * here.value
+    # f itself is not known better: residuals that rounding makes change it by 2√(f · theirs).
+    blur = max(rules.NEAR * here.value, 2.0 * math.sqrt(here.value * here.rounding()))
+    near = damped.predicted <= blur and abs(fell) <= blur
     kept = there is not None and (near or ratio > rules.KEPT)
     if kept and there is not None:
         try:

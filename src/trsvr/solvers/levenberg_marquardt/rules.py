@@ -1,7 +1,7 @@
 """The numbers that were chosen, on NIST's regressions from starts moved by a per cent and on others."""
 
 CONVERGED = 1e-10  # the sine
-NEAR = 1e-11  # where a step is to gain a smaller part of f, the sine judges it
+NEAR = 1e-11  # where a step is to gain a smaller part of f, or less than its rounding, the sine judges it
 LITTLE = 1e-9  # part of f that may be left at an end
 KEPT = 1e-4  # least ratio of a step that is kept
 SHRINK, GROW = 0.5, 2.0  # of Δ below a ratio of ¼, above ¾

@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trsvr._arrays import Matrix, Vector
 from trsvr.parts.damping import DampedStep, Model, Sums
 from trsvr.problems.residuals import Block
 from trsvr.solvers.base import flat
 
+_EPSILON = float(np.finfo(float).eps)
 #: of the snapshots in checkpoints
 _VERSION = 2
 
@@ -24,6 +27,10 @@ class Point(NamedTuple):
     sums: Sums
     rows: list[Block] | None = None  # of J̃, where they are few
     bend: Matrix | float = 0.0  # what the loss's own curvature adds to J̃ᵀJ̃
+
+    def rounding(self) -> float:
+        """Half of the squared residuals that the rounding of x alone makes."""
+        return 0.5 * _EPSILON**2 * float(np.sum((self.sums.columns * self.x) ** 2))
 
 
 @dataclass
