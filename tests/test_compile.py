@@ -22,6 +22,7 @@ from numpy.testing import assert_allclose
 import trsvr
 from trsvr import _compile
 from trsvr._own_text import own_text_key
+from trsvr.solvers.trust_region_method import inner_loop
 
 X = [[1.0, 2.0], [0.5, -1.0], [3.0, 0.0]]
 Y = [1.0, 2.0, -1.0]
@@ -103,12 +104,24 @@ ALWAYS_SAY = "from trsvr import _compile\n_compile._LONG_SECONDS = 0.0\n"
 def test_the_first_run_says_what_it_compiles_and_later_ones_are_silent(copy, tmp_path):
     answer, err = copy.run(ALWAYS_SAY + SOLVE, TRSVR_CACHE_DIR=str(tmp_path))
     assert err.startswith("trsvr: compiling "), err
-    assert "compiling for dense rows, Squared, L2, float64 (once; kept for later runs)" in err
-    assert "kept for later runs" in err
+    assert "compiling batch gradient for dense rows, Squared, L2, float64 (once; kept for later runs)" in err
     assert_allclose(answer["gradient"], expected_gradient())
     again, err = copy.run(ALWAYS_SAY + SOLVE, TRSVR_CACHE_DIR=str(tmp_path))
     assert err == ""
     assert again == answer
+
+
+def test_a_notice_names_what_is_compiled_with_its_parts_and_for_which_data():
+    kernels = trsvr.problems.logistic(np.array(X), np.sign(Y), l2=1e-2).kernels
+    notices = []
+    for method in (trsvr.TrustRegionMethod(), trsvr.TrustRegionMethod(curvature=trsvr.parts.Identity())):
+        kinds = [numba.typeof(record) for record in (kernels, method.parts)]
+        notices.append(_compile._what_and_kind(inner_loop, kinds))
+    names = "SVRGGradient, EstimatedHessian, GradientRadius, SteihaugCG"
+    assert notices == [
+        (f"inner loop ({parts})", "dense rows, Logistic, L2, float64")
+        for parts in (names, names.replace("EstimatedHessian", "Identity"))
+    ]
 
 
 def test_what_compiles_is_said_each_time_that_it_has_taken_a_second(monkeypatch, capsys):
@@ -119,8 +132,8 @@ def test_what_compiles_is_said_each_time_that_it_has_taken_a_second(monkeypatch,
     announcer = _compile._Announcer()
 
     def compiles(name: str, seconds: float, inner: float = 0.0) -> str:
-        announcer.begin(name, kept=True)
-        announcer.begin("something inside", kept=True)
+        announcer.begin("something", name, kept=True)
+        announcer.begin("something inside", name, kept=True)
         now[0] += inner
         announcer.end()
         now[0] += seconds - inner
@@ -128,13 +141,13 @@ def test_what_compiles_is_said_each_time_that_it_has_taken_a_second(monkeypatch,
         return capsys.readouterr().err
 
     assert compiles("one", 0.9) == ""
-    assert "compiling one " in compiles("one", 0.2)  # together they have taken more
+    assert "compiling something for one " in compiles("one", 0.2)  # together they have taken more
     assert compiles("one", 5.0) == ""  # the same fit, which has said so
-    assert "compiling other " in compiles("other", 5.0)  # a kind of its own is told of, however soon it follows
+    assert "compiling something for other " in compiles("other", 5.0)  # told of, however soon it follows
     now[0] += 3.0
     assert compiles("other", 0.9) == ""
     now[0] += 3.0
-    assert "compiling long " in compiles("long", 1.1, inner=1.05)
+    assert "compiling something for long " in compiles("long", 1.1, inner=1.05)
     now[0] += 3.0
     monkeypatch.setenv("TRSVR_QUIET", "1")
     assert compiles("quiet", 5.0) == ""

@@ -126,13 +126,13 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
         self._mine = threading.local()  # several threads may compile
         self._ended, self._seconds, self._said, self._kind = 0.0, 0.0, False, ""
 
-    def begin(self, name: str, kept: bool) -> None:
-        """Something of ours begins to compile, perhaps inside something else."""
+    def begin(self, what: str, kind: str, kept: bool) -> None:
+        """Something of ours begins to compile for a kind of data, perhaps inside something else."""
         if not getattr(self._mine, "names", []):
             self._mine.names, self._mine.begun, self._mine.kept = [], time.thread_time(), kept
-            if name != self._kind or time.monotonic() - self._ended > _LONG_SECONDS:
-                self._seconds, self._said, self._kind = 0.0, False, name
-        self._mine.names.append(name)
+            if kind != self._kind or time.monotonic() - self._ended > _LONG_SECONDS:
+                self._seconds, self._said, self._kind = 0.0, False, kind
+        self._mine.names.append(f"{what} for {kind}" if kind else what)
         self._look()
 
     def end(self) -> None:
@@ -159,7 +159,7 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
         dispatcher = happening.data["dispatcher"]
         if _is_ours(dispatcher.py_func):
             kept = not isinstance(dispatcher._cache, NullCache)
-            self.begin(_name_of(dispatcher.py_func, happening.data["args"]), kept)
+            self.begin(*_what_and_kind(dispatcher.py_func, happening.data["args"]), kept)
 
     def on_end(self, happening: Any) -> None:
         if _is_ours(happening.data["dispatcher"].py_func):
@@ -171,19 +171,30 @@ _WORDS = {
     "OutputKernels": "several outputs",
     "DenseRows": "dense rows",
     "SparseRows": "sparse rows",
+    "work_off": "pass",
 }
 
 
-def _name_of(function: Callable[..., Any], kinds: Any) -> str:
-    """For which loss, regulariser, rows and numbers it is compiled; its own name where it knows of none."""
-    for kind in kinds:
-        if isinstance(kind, types.BaseNamedTuple):
-            records = [member for member in kind.types if isinstance(member, types.BaseNamedTuple)]
-            arrays = [member for known in (*records, kind) for member in known.types if isinstance(member, types.Array)]
-            numbers = [str(member.dtype) for member in arrays[:1]]  # those of the rows
-            names = [known.instance_class.__name__ for known in (kind, *records)]
-            return f"for {', '.join(filter(None, [*(_WORDS.get(name, name) for name in names), *numbers]))}"
-    return function.__qualname__
+def _what_and_kind(function: Callable[..., Any], arguments: Any) -> tuple[str, str]:
+    """What is compiled, with the parts of a method or the sum of a pass; for which rows, loss, regulariser, numbers."""
+    what = _WORDS.get(function.__name__, function.__name__.strip("_").replace("_", " "))
+    given = [kind for kind in arguments if isinstance(kind, types.BaseNamedTuple)]
+    if not given:
+        return what, ""
+    data, *others = ([kind, *_records_in(kind)] for kind in given)
+    arrays = [member for known in (*data[1:], data[0]) for member in known.types if isinstance(member, types.Array)]
+    names = [_WORDS.get(name, name) for name in map(_class_name, data)]
+    numbers = [str(member.dtype) for member in arrays[:1]]  # those of the rows
+    parts = [_class_name(part) for record in others[:1] for part in record[1:] or record]
+    return f"{what} ({', '.join(parts)})" if parts else what, ", ".join(filter(None, names + numbers))
+
+
+def _records_in(kind: Any) -> list[Any]:
+    return [member for member in kind.types if isinstance(member, types.BaseNamedTuple)]
+
+
+def _class_name(kind: Any) -> str:
+    return str(kind.instance_class.__name__)
 
 
 event.register("numba:compile", _Announcer())
