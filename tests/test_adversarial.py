@@ -143,7 +143,7 @@ def test_batches_of_one_row_and_of_all_rows(method, batch):
 
 @pytest.mark.parametrize("loss", [trsvr.problems.Logistic(), trsvr.problems.SquaredHinge(), trsvr.problems.Softmax()])
 def test_labels_that_are_all_equal_are_refused(loss):
-    with pytest.raises(ValueError, match="y must contain at least two classes, got only 1"):
+    with pytest.raises(ValueError, match="y must contain at least two classes, got only the label 1"):
         LinearModel(X, np.ones(N), loss)
 
 

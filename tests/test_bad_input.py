@@ -64,7 +64,7 @@ PROBLEMS = {
     "one class": (lambda: LinearModel(X, np.ones(30)), r"y must .*two classes.*1\.0"),
     "one class for softmax": (lambda: LinearModel(X, np.ones(30), Softmax()), r"y must .*two classes"),
     "one class, named": (lambda: LinearModel(X, ["spam"] * 30), r"y must .*two classes.*spam"),
-    "three classes": (lambda: LinearModel(X, np.arange(30) % 3), r"y must .*exactly two classes.*3.*Softmax"),
+    "three classes": (lambda: LinearModel(X, np.arange(30) % 3), r"y must .*exactly two classes.*3.*softmax"),
     "words for a regression": (lambda: LinearModel(X, ["a", "b"] * 15, Squared()), r"y must be numbers"),
     "mixed labels": (lambda: LinearModel(X, np.array(["a", 1] * 15, dtype=object)), r"y has labels"),
     # numbers of the wrong kind

@@ -288,8 +288,8 @@ def test_bad_arguments():
     problem, result = ours("poisson")
     for options, message in (
         ({"kind": "HC9"}, "kind must be one of"),
-        ({"kind": "cluster"}, "groups must be given with kind='cluster', and only then"),
-        ({"groups": GROUPS}, "groups must be given with kind='cluster', and only then"),
+        ({"kind": "cluster"}, "groups must be given for the kind 'cluster', and for no other"),
+        ({"groups": GROUPS}, "groups must be given for the kind 'cluster', and for no other"),
         ({"kind": "cluster", "groups": GROUPS[:5]}, "groups must have one entry for each of the 240 rows of X, got 5"),
         ({"kind": "cluster", "groups": np.zeros(N)}, "groups must be two or more"),
         ({"weights": "analytic"}, "weights must be one of"),

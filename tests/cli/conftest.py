@@ -46,5 +46,10 @@ def bad_files(files):
     np.savez(files / "flat.npz", X=rows[:4, 0], y=[0, 1, 0, 1])
     rows[1, 2] = np.nan
     np.savez(files / "nan.npz", X=rows, y=frame["answer"].to_numpy(dtype=str))
+    for name, labels in (("one", ["no", "no", "no"]), ("three", [1, 2, 3])):
+        pd.DataFrame({"size": [1.0, 2.0, 3.0], "label": labels}).to_csv(files / f"{name}.csv", index=False)
+    pd.DataFrame({"size": [1e300, 2.0], "label": [0, 1]}).to_csv(files / "huge.csv", index=False)
+    (files / "empty.csv").write_bytes(b"")
+    (files / "utf16.csv").write_text("size,label\n1,0\n2,1\n", encoding="utf-16")
     (files / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     return files

@@ -51,7 +51,7 @@ def test_unwritable_output(files, tmp_path):
     assert_one_line(trsvr(*arguments, "--out", "file/o", folder=tmp_path), "--out file/o cannot be made")
     (tmp_path / "o" / "trace.csv").mkdir(parents=True)
     process = trsvr(*arguments, "--out", "o", folder=tmp_path)
-    assert_one_line(process, "trace.csv", "irectory")
+    assert_one_line(process, "trace.csv", "this is a folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "o"]
 
 
@@ -147,9 +147,13 @@ def test_interrupted_while_reading_leaves_nothing(tmp_path):
         (["solve", "data.csv", "--target", "age"], ["column 'answer' must hold numbers", "'"]),
         (["solve", "data.csv", "--format", "parquet"], ["is not a Parquet file"]),
         (["solve", "data.csv", "--format", "npz"], ["is not an NPZ archive"]),
-        (["solve", "data.parquet", "--format", "csv"], ["is not a readable CSV file"]),
+        (["solve", "data.parquet", "--format", "csv"], ["is not text in UTF-8"]),
         (["solve", "sparse.npz"], ["has no array 'y'"]),
         (["solve", "."], ["this is a folder"]),
+        (["solve", "empty.csv"], ["empty.csv: is empty"]),
+        (["solve", "utf16.csv"], ["utf16.csv: is not text in UTF-8"]),
+        (["solve", "one.csv"], ["the target must contain at least two classes, got only the label 'no'"]),
+        (["solve", "three.csv"], ["the target must contain exactly two classes", "the loss softmax takes several"]),
         (["solve", "data.csv", "--target", "anwser"], ["no column 'anwser'", "did you mean 'answer'?"]),
         (["solve", "data.csv", "--target", "answer", "--drop", "wieght"], ["to drop", "did you mean 'weight'?"]),
         (["solve", "data.csv", "--target", "answer", "--weights", "hight"], ["weights", "did you mean 'height'?"]),
@@ -182,7 +186,8 @@ def test_interrupted_while_reading_leaves_nothing(tmp_path):
         (["theory", "data.csv", "--target", "Answr"], ["did you mean 'answer'?"]),
         (["theory", "data.svm", "--hessian", "exakt"], ["--hessian must be one of", "did you mean 'exact'?"]),
         (["theory", "data.svm", "--batch-size", "8"], ["must be complete", "--alpha and --inner-steps missing"]),
-        (["theory", "data.svm", "--loss", "poisson"], ["y must be >= 0"]),
+        (["theory", "data.svm", "--loss", "poisson"], ["the target must be >= 0"]),
+        (["theory", "huge.csv"], ["huge.csv: its numbers are so large", "scale the columns"]),
         (["theory", "text.csv", "--target", "answer"], ["must hold numbers, got 'old'", "--drop age leaves it out"]),
         (["predict", "fit", "text.csv"], ["column 'age' must hold numbers, got 'old'; this column is used as numbers"]),
         (["predict", "fit", "flat.npz"], ["flat.npz: X must be two-dimensional"]),
@@ -193,25 +198,27 @@ def test_interrupted_while_reading_leaves_nothing(tmp_path):
         (["summary", "nowhere"], ["nowhere", "No such file"]),
         (["summary", "data.csv"], ["is not a model"]),
         (["summary", "fit", "--kind", "HC9"], ["--kind must be one of", "did you mean 'HC1'?"]),
+        (["summary", "fit", "--kind", "cluster"], ["--groups must be given for the kind 'cluster'"]),
+        (["summary", "."], ["is not a folder that trsvr solve --out has written"]),
         (["summary", "fit", "--confidence", "2"], ["--confidence must be a number between 0 and 1"]),
         (["summary", "fit", "--data", "unnamed.csv"], ["has no column 'answer' for the target"]),
         (["summary", "fit", "--out", "no/s.csv"], ["--out no/s.csv cannot be written"]),
         (["predict", "data.svm", "data.svm"], ["is not a model"]),
-        (["predict", ".", "data.svm"], ["result.npz", "No such file"]),
+        (["predict", ".", "data.svm"], ["is not a folder that trsvr solve --out has written", "result.npz"]),
         (["predict", "data.svm"], ["Missing argument 'FILE'"]),
         (["predict", "nowhere", "data.svm"], ["nowhere", "No such file"]),
         (["predict", "dense.npz", "data.svm"], ["is not a model"]),
         (["resume"], ["Missing argument 'CHECKPOINT'"]),
         (["resume", "none.ckpt"], ["there is no checkpoint"]),
         (["resume", "data.svm"], ["is not a checkpoint", "left as it is", "Name another file"]),
-        (["resume", "."], ["."]),
+        (["resume", "."], ["this is a folder; a file is needed"]),
         (["resume", "none.ckpt", "--checkpoint-every", "soon"], ["there is no checkpoint"]),
         (["data", "info", "mushroms"], ["did you mean 'mushrooms'?"]),
         (["data", "info", "mushrooms", "--split", "tset"], ["--split must be one of", "did you mean 'test'?"]),
         (["data", "fetch"], ["Missing argument"]),
         (["data", "lst"], ["No such command 'lst'"]),
         (["data", "info", "breast-cancer", "--preprocess", "norm"], ["--preprocess must be one of"]),
-        (["paper", "run", "figur"], ["figur"]),
+        (["paper", "run", "figur"], ["STUDY, unless a file that ends in .toml, must be one of", "got 'figur'"]),
         (["paper", "rnu"], ["No such command 'rnu'"]),
         (["paper", "run", "--seeds", "many"], ["--seeds", "'many'"]),
         (["compare", "data.svm", "--l2=much"], ["--l2", "'much'"]),
@@ -251,7 +258,7 @@ def test_bad_tables(tmp_path):
     refused("a,y\n1,0\n2,\n", "the target 'y' has no value in row 2")
     refused("a,y\n1,0\n2,1,3,4\n", "not a readable CSV file.*line 3")
     refused("a,y\n", "has no rows")
-    refused("", "not a readable CSV file")
+    refused("", "is empty")
     refused("y\n1\n", "no column besides the target")
     refused("a,y,label\n1,2,3\n", "several columns could be the target", target=None)
 

@@ -37,7 +37,7 @@ def damaged(row, column, value):
             {},
             r"X must be finite, got nan at row 25 \(row 5 of block 1\), column 1",
         ),
-        (cut(X, [20, 40]), np.where(Y, 1, 1), {}, r"y must contain at least two classes, got only 1"),
+        (cut(X, [20, 40]), np.where(Y, 1, 1), {}, r"y must contain at least two classes, got only the label 1"),
         (cut(X, [20, 40]), np.arange(60) % 3, {}, r"y must contain exactly two classes for this loss, got 3"),
         (cut(X, [20, 40]), np.where(np.arange(60) == 30, np.inf, Y), {}, r"y must be finite, got inf at row 30"),
         ([X[:20], X[20:, :2]], cut(Y, [20, 40]), {}, r"blocks of X must agree, got different columns: 2, 3"),

@@ -224,7 +224,7 @@ def test_list_shows_every_study(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "convx"], ["STUDY must be one of", "did you mean 'convex'?"]),
+        (["run", "convx"], ["must be one of", "did you mean 'convex'?"]),
         (["run", "nothing.toml"], ["nothing.toml"]),
         (["run", "convex", "convex"], ["convex is named twice"]),
         (["run", "convex", "--seeds", "0"], ["--seeds must be a whole number >= 1, got 0"]),

@@ -24,7 +24,7 @@ ERROR, INTERRUPTED = 2, 130
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of click, which typer carries within or needs beside
 # What newer typers add to "Input should be a valid number".
 _UNABLE = re.compile(r", unable to parse string as an? \w+")
-# What the library calls by the names of its parameters is an option here.
+# What the library calls by the names of its parameters is an option here; y is the target.
 _PARAMETER = re.compile(
     r"^(max_epochs|max_passes|max_seconds|checkpoint_every|alpha|step|batch_size|inner_steps|hessian|seed|threads|mu0|mu1"
     r"|gamma|epsilon|preprocess|split|tol|checkpoint|kind|groups|confidence|device) must"
@@ -128,13 +128,15 @@ def _message(error: Exception, arguments: Sequence[str]) -> str | None:
         hint = f" (see {context.command_path} --help)" if context is not None else ""
         text = _UNABLE.sub("", error.format_message().rstrip(".")) + _got(error, arguments) + hint
     elif isinstance(error, OSError) and error.strerror and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
+        folder = isinstance(error, IsADirectoryError)
+        text = f"{error.filename}: {'this is a folder; a file is needed' if folder else error.strerror}"
     elif isinstance(error, MemoryError):
         text = f"not enough memory{': ' if str(error) else ''}{error}"
     elif isinstance(error, ValueError | OSError | ImportError):
         text = _PARAMETER.sub(
             lambda found: f"--{_OPTIONS.get(found[1]) or found[1].replace('_', '-')} must", str(error)
         )
+        text = re.sub("^y must", "the target must", text)
         for alias in _ALIASES:
             if any(word.split("=", 1)[0] == alias for word in arguments):
                 text = text.replace("--l2 must", f"{alias} must")

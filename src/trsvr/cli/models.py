@@ -102,7 +102,9 @@ def save_model(path: Path, model: Model, **more: NDArray[Any]) -> None:
 def load_model(path: Path) -> Model:
     """Read a model: its file, the ``result.json`` beside it, or the folder they are in."""
     if path.is_dir():
-        path = path / "result.npz"
+        folder, path = path, path / "result.npz"
+        if not path.exists():
+            raise DataFileError(folder, None, "is not a folder that trsvr solve --out has written: no result.npz there")
     elif path.suffix == ".json":
         path = path.with_suffix(".npz")
     try:

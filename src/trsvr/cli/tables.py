@@ -173,6 +173,8 @@ def read_table(path: Path, wanted: Wanted, chosen: str = "auto") -> Table:
         raise DataFileError(path, None, "this is a folder; a file is needed")
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT) + _what_was_meant(path), str(path))
+    if path.is_file() and not path.stat().st_size:  # a pipe has no size
+        raise DataFileError(path, None, "is empty")
     if wanted.drop and kind not in ("csv", "parquet"):
         raise ValueError(f"--drop is for columns with names, of CSV and Parquet files; this is {kind.upper()}")
     if wanted.categorical and kind not in ("csv", "parquet"):
@@ -298,6 +300,8 @@ def _read_frame(path: Path, kind: str, wanted: Wanted) -> pd.DataFrame:
         if error.errno is not None:
             raise  # the file itself: missing, no permission
         reason = _first_line(error)
+    except UnicodeDecodeError:
+        raise DataFileError(path, None, "is not text in UTF-8, which a CSV file must be") from None
     except Exception as error:
         reason = _first_line(error)
     name = "a Parquet file, or damaged" if kind == "parquet" else "a readable CSV file"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import numpy as np
@@ -79,6 +80,8 @@ def theory(
         _check.whole("--threads", threads)
     with _threads.limit(threads):
         facts = t.constants(problem, radius=radius)
+        if not math.isfinite(facts.component_smoothness):
+            raise ValueError(f"{file}: its numbers are so large that L is not finite; scale the columns")
         kappa = {name: t.hessian_bound(problem, name, radius=facts.radius) for name in o.HESSIANS}
         settings = own or t.theorem_settings(
             problem.n_samples, facts.component_smoothness, kappa[kind], mu0=mu0, mu1=mu1, gamma=exponent

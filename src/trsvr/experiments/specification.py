@@ -227,7 +227,7 @@ def find(name: str) -> Study:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path.name}: is not text in UTF-8 ({error})") from None
         return parse(text, path.name, path.parent)
-    _check.one_of("STUDY", name, names())
+    _check.one_of("STUDY, unless a file that ends in .toml,", name, names())
     return parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 
 

@@ -131,7 +131,7 @@ def estimated(fit: Fit, kind: str, groups: Any, known_variance: float | None) ->
     """The covariance of a linear model, as `covariance` says, and its deviance."""
     _check.one_of("kind", kind, KINDS)
     if (groups is None) == (kind == "cluster"):
-        raise ValueError("groups must be given with kind='cluster', and only then")
+        raise ValueError("groups must be given for the kind 'cluster', and for no other")
     likelihood = is_glm(fit.loss)
     if kind == "model" and not likelihood:
         raise ValueError(

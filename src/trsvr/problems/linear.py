@@ -527,12 +527,12 @@ def classes_in(array: NDArray[Any], kind: str) -> tuple[NDArray[Any], Vector]:
     except TypeError:
         raise ValueError("y has labels of different types, which cannot be put in order") from None
     if len(classes) < 2:
-        raise ValueError(f"y must contain at least two classes, got only {classes.tolist()[0]!r}")
+        raise ValueError(f"y must contain at least two classes, got only the label {classes.tolist()[0]!r}")
     if kind == "two classes" and len(classes) > 2:
-        shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
+        shown = ", ".join(map(repr, classes[:3].tolist())) + (", …" if len(classes) > 3 else "")
         raise ValueError(
             f"y must contain exactly two classes for this loss, got {len(classes)} ({shown}); "
-            "Softmax takes several classes, Squared and PseudoHuber take numbers"
+            "the loss softmax takes several classes, squared and pseudo-huber take numbers"
         )
     return classes, places.astype(np.float64)
 
