@@ -89,8 +89,9 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=110, format="png")
     beside = path.with_name(f".{path.name}")
-    # A palette makes a line drawing a third of the size; this kind of it keeps colours of which there is little.
+    # A palette makes a line drawing a third of the size; this kind of it keeps colours of which there is little, and
+    # moves them towards those that are there, so that a band has the colour of its line.
     palette = Image.Quantize.MAXCOVERAGE
-    Image.open(drawn).convert("RGB").quantize(256, method=palette).save(beside, format="png", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, method=palette, kmeans=1).save(beside, format="png", optimize=True)
     os.replace(beside, path)
     print(f"figure: {path}")

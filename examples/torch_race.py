@@ -207,19 +207,15 @@ def race(task: Task, methods: list[Method], seeds: int) -> dict[str, tuple[float
     return found
 
 
-# Colours that the colour-blind can tell apart, at least 3:1 against white; dashes for those who see none.
-COLOURS = ("#0072B2", "#B97A00", "#009E73", "#CC79A7", "#D55E00", "#882255")
-DASHES = ("-", (0, (6, 3)), (0, (8, 2, 2, 2)), (0, (2, 2)), (0, (9, 2, 2, 2, 2, 2)), "-")
-
-
 def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) -> None:
     """Median over the seeds, with the band from lowest to highest, against passes."""
     import matplotlib.pyplot as plt
 
     from drawing import save
+    from trsvr.experiments.figures import pen, style
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
-    for colour, dashes, (name, (_, curves)) in zip(COLOURS, DASHES, found.items(), strict=False):
+    for place, (name, (_, curves)) in enumerate(found.items()):
         passes = np.linspace(0.0, min(max(curve.passes[-1] for curve in curves), task.budget), 200)
         for axes, attribute, logarithmic in (
             (left, "loss", True),
@@ -228,15 +224,17 @@ def draw(task: Task, found: dict[str, tuple[float, list[Curve]]], folder: Path) 
             heights = np.array([np.interp(passes, curve.passes, getattr(curve, attribute)) for curve in curves])
             if logarithmic:
                 heights = np.maximum(heights, task.floor)
-            axes.plot(passes, np.median(heights, axis=0), color=colour, linestyle=dashes, label=name)
-            axes.fill_between(passes, heights.min(axis=0), heights.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+            (line,) = axes.plot(passes, np.median(heights, axis=0), label=name, **pen(style(place)))
+            band = heights.min(axis=0), heights.max(axis=0)
+            axes.fill_between(passes, *band, color=line.get_color(), alpha=0.15, linewidth=0)
             axes.set_yscale("log" if logarithmic else "linear")
             axes.set_xlabel("passes (gradient evaluations / N)")
             axes.grid(alpha=0.3)
     left.set_ylim(top=3.0 * max(curve.loss[0] for _, curves in found.values() for curve in curves))  # some runs diverge
     left.set_ylabel("training loss")
     right.set_ylabel(task.metric_name)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    where = {"loc": "outside lower center", "ncols": 3, "frameon": False, "handlelength": 3.6}  # so that dashes show
+    figure.legend(*left.get_legend_handles_labels(), **where)
     figure.suptitle(task.title)
     save(figure, folder, task.name)
     plt.close(figure)

@@ -214,6 +214,18 @@ def test_a_run_continues_from_its_checkpoint_to_the_same_bits(tensors, tmp_path)
     assert all(map(torch.equal, problem.model.parameters(), net.parameters()))
 
 
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        (lambda: linear(torch.float32), r"two of its samples are float64 \(2, 6\).*the parameters float32: .* dtype"),
+        (lambda: nn.Linear(5, 1).double(), r"two of its samples are float64 \(2, 6\).*cannot be multiplied"),
+    ],
+)
+def test_samples_that_do_not_suit_the_model_are_shown(tensors, net, words):
+    with pytest.raises(ValueError, match=words):
+        ModelProblem(net(), logistic, tensors)
+
+
 def test_numpy_arrays_are_data(tensors):
     X, y = tensors
     ours = minimize(linear(), logistic, (X.numpy(), y.numpy()), "lbfgs", weight_decay=1e-2)

@@ -208,7 +208,7 @@ def as_problem(given: Any) -> Problem:
         return given
     if isinstance(given, type) or not isinstance(given, FiniteSum):
         lacking = ", ".join(name for name in _MEMBERS if name not in dir(given))
-        made = "such as trsvr.problems.logistic(X, y)"
+        made = "such as trsvr.problems.logistic(X, y), or a FunctionProblem of your own functions"
         raise ValueError(f"problem must be a finite sum, {made}; {type(given).__name__} lacks {lacking}")
     return OwnProblem(given)
 

@@ -202,6 +202,12 @@ class ModelProblem(Problem):
                 f"loss would stretch outputs and targets to each other ({said}): give the targets the shape of the "
                 "outputs, as by target[:, None]"
             ) from None
+        except RuntimeError as error:
+            parts = [f"{part.dtype} {tuple(part.shape)}" for part in self._rows.take(self._chosen[ends])]
+            raise ValueError(
+                f"dataset must suit model and loss; two of its samples are {' and '.join(parts)}, the parameters "
+                f"{self.dtype}: {error}".replace("torch.", "")
+            ) from error
         alone = 0.5 * sum(self._evaluate(x, ends[k : k + 1])[0] for k in range(2))
         self.release()
         size = max(abs(together), abs(alone))
