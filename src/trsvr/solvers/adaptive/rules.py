@@ -18,7 +18,7 @@ class Rules(StepRules):
 
     # ---------------------------------------------------------------------------------------------- P: which, and when
     #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
-    products_per_matrix: float = 60.0
+    products_per_matrix: float = 30.0
     #: so many where each of several outputs has one, and all could share one: they are no model of H, only a norm
     products_per_blocks: float = 2.0
     #: one that costs more, or a new one, once products have cost so many times as much
