@@ -13,7 +13,7 @@ from trsvr.inference.sums import KNOWN_DISPERSION, family_of
 from trsvr.problems.base import Problem
 from trsvr.problems.families import is_glm
 from trsvr.problems.linear import LinearModel
-from trsvr.problems.regularizers import coordinate
+from trsvr.problems.regularizers import least_curvature, looped_curvatures, penalty_curvatures
 
 INTERCEPT = "(intercept)"
 
@@ -52,8 +52,8 @@ class Fit:
         model: Any = problem
         total, d = float(model.total_weight), model.n_features
         names = model.feature_names or tuple(f"x{j}" for j in range(d))
-        curvatures = [coordinate(model.regularizer, j).curvature(x[j], d) for j in range(d)]
-        free = [0.0] if model.intercept else []
+        takes_arrays = least_curvature(model.regularizer, d) is not None  # as all of the package's do
+        curvatures = (penalty_curvatures if takes_arrays else looped_curvatures)(model.regularizer, x, d)
         return cls(
             problem,
             x,
@@ -62,7 +62,7 @@ class Fit:
             total / problem.n_samples,
             float(problem.n_samples) if precision else total,
             (*names, INTERCEPT) if model.intercept else names,
-            total * np.array([*curvatures, *free]),
+            total * curvatures,
         )
 
     @property

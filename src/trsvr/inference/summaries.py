@@ -169,7 +169,9 @@ def null_deviance(fit: Fit) -> float:
     constant = _link(fit.loss, float(response)) - float(offset)
     here = np.sum(fit.parts(constant_sums, constant), axis=0)
     for _ in range(_STEPS):
-        step = _step(fit.loss, *here[1:])
+        step, losses = _step(fit.loss, *here)
+        if losses > 0.5 * here[0]:  # else little more than rounding may be left
+            return 2.0 * fit.scale * losses
         if not abs(step) > _STILL * max(abs(constant), 1.0):
             break
         there = np.sum(fit.parts(constant_sums, constant + step), axis=0)
@@ -190,11 +192,21 @@ def _link(loss: Any, mean: float) -> float:
     return math.log(mean) - math.log1p(-mean)
 
 
-def _step(loss: Any, slope: float, curvature: float) -> float:
-    """To the best constant, exactly where the slope is a e^((2 − p)c) − b e^((1 − p)c); else Newton's step."""
+def _step(loss: Any, value: float, slope: float, curvature: float) -> tuple[float, float]:
+    """To the best constant, and the losses there: both where the slope after t is a e^((2 − p)t) − b e^((1 − p)t).
+
+    Else Newton's step, and NaN.
+    """
     power = {Poisson: 1.0, Gamma: 2.0}.get(type(loss), loss.power if isinstance(loss, Tweedie) else math.nan)
     falling = curvature - (2.0 - power) * slope
-    if falling > 0.0 and falling + slope > 0.0:
-        return math.log(falling / (falling + slope))
+    rising = falling + slope
+    if falling > 0.0 and rising > 0.0:
+        step = math.log(falling / rising)
+        return step, value + rising * _integral(2.0 - power, step) - falling * _integral(1.0 - power, step)
     step = -slope / curvature if curvature > 0.0 else 0.0
-    return step if isinstance(loss, Squared) else min(max(step, -_LONGEST), _LONGEST)
+    return step if isinstance(loss, Squared) else min(max(step, -_LONGEST), _LONGEST), math.nan
+
+
+def _integral(rate: float, t: float) -> float:
+    """Of e^(rate·s) over s from 0 to t."""
+    return math.expm1(rate * t) / rate if rate else t

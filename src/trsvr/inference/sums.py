@@ -68,16 +68,15 @@ def _counting(model: LinearModel, *columns: Any) -> list[Any]:
 
 
 class _Look(NamedTuple):
-    """Sum of the losses; of the rows that count margins, weighted slopes and curvatures; perhaps A, times 1/N."""
+    """Sum of the losses; of the rows that count margins, weighted slopes and curvatures."""
 
     losses: float
     z: Vector
     slopes: Vector
     curvatures: Vector
-    information: Matrix | None = None
 
 
-def _look(model: LinearModel, x: Vector, with_information: bool = False) -> _Look:
+def _look(model: LinearModel, x: Vector) -> _Look:
     """One reading of the rows."""
     kernels, loss = model.kernels, model.loss
     if model.is_small:
@@ -86,13 +85,8 @@ def _look(model: LinearModel, x: Vector, with_information: bool = False) -> _Loo
         losses, z, slopes, curvatures = _counting(model, parts[0], z, *parts[1:])
         return _Look(float(np.sum(losses)), z, slopes, curvatures)
     at = MarginSum(np.ascontiguousarray(x), *(np.empty(kernels.labels.size) for _ in range(3)))
-    matrix = None
-    if with_information and isinstance(family_of(loss), (*CANONICAL, Gamma)):
-        total, matrix = SampledMatrix(model).information(kernels, at, not isinstance(loss, Gamma))
-    else:
-        total = model.passes.sums(at, kernels, lambda totals, parts: float(totals.sum()))
-    z, slopes, curvatures = _counting(model, at.margins, at.slopes, at.weights)
-    return _Look(total, z, slopes, curvatures, matrix)
+    total = model.passes.sums(at, kernels, lambda totals, parts: float(totals.sum()))
+    return _Look(total, *_counting(model, at.margins, at.slopes, at.weights))
 
 
 class RowSums(NamedTuple):
@@ -107,8 +101,12 @@ class RowSums(NamedTuple):
 @np.errstate(all="ignore")
 def row_sums(model: LinearModel, x: Vector, matrices: tuple[str, ...]) -> RowSums:
     """Each matrix is Σ of a factor times (x_i, 1)(x_i, 1)ᵀ, by its name: that of A, B or M of `trsvr.inference`."""
-    losses, z, slopes, curvatures, information = _look(model, x, "expected" in matrices)
     rows, loss, pearson = _Responses.of(model), family_of(model.loss), math.nan
+    if matrices == ("expected",) and isinstance(loss, (*CANONICAL, Gamma)) and not model.is_small:
+        found = SampledMatrix(model).information(x, not isinstance(loss, Gamma), _edge(loss, rows))
+        if not found.is_flat:
+            return RowSums(found.losses, found.squares, False, {"expected": model.n_samples * found.matrix})
+    losses, z, slopes, curvatures = _look(model, x)
     factors = {"observed": curvatures}
     if "expected" in matrices:
         factors["expected"] = _expected(loss, z, rows.w, curvatures)
@@ -119,9 +117,8 @@ def row_sums(model: LinearModel, x: Vector, matrices: tuple[str, ...]) -> RowSum
         factors["squares"] = slopes * (slopes / rows.w)
     if "squares of sums" in matrices:
         factors["squares of sums"] = slopes * slopes
-    found = {} if information is None else {"expected": model.n_samples * information}
-    found |= {name: _gram(model, factors[name]) for name in matrices if name not in found}
-    return RowSums(losses, pearson, _at_edge(loss, z, rows, curvatures), found)
+    sums = {name: _gram(model, factors[name]) for name in matrices}
+    return RowSums(losses, pearson, _at_edge(loss, z, rows, curvatures), sums)
 
 
 def _expected(loss: Any, z: Vector, w: Vector | float, curvatures: Vector) -> Vector:
@@ -134,14 +131,21 @@ def _expected(loss: Any, z: Vector, w: Vector | float, curvatures: Vector) -> Ve
     return np.asarray(w * mean * (mean / loss.variance(mean)))
 
 
+def _edge(loss: Any, rows: _Responses) -> float:
+    """Rows of weight one are at the edge of their range where their variance (or their mean, of counts) is less."""
+    if isinstance(loss, Binomial):
+        return _EDGE
+    if not isinstance(loss, LOG_LINK) or isinstance(loss, Gamma):
+        return 0.0
+    return max(_EDGE * rows.total(rows.y) / rows.y.size, np.finfo(float).tiny)
+
+
 def _at_edge(loss: Any, z: Vector, rows: _Responses, curvatures: Vector) -> bool:
     """Whether the mean of some row is at the edge of its range: near 0 or 1, or near 0 where y is 0."""
+    edge = _edge(loss, rows)
     if isinstance(loss, Binomial):
-        return bool(np.any(curvatures < _EDGE * rows.w))
-    if not isinstance(loss, LOG_LINK) or isinstance(loss, Gamma):
-        return False
-    least = math.log(max(_EDGE * rows.total(rows.y) / rows.y.size, np.finfo(float).tiny))
-    return bool(z.min() < least and np.any((z < least) & (rows.y == 0.0)))
+        return bool(np.any(curvatures < edge * rows.w))
+    return edge > 0.0 and bool(np.any((z < math.log(edge)) & (rows.y == 0.0)))
 
 
 def _gram(model: LinearModel, factors: Vector) -> Matrix:

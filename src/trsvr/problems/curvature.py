@@ -8,7 +8,7 @@ runs of consecutive rows.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from trsvr.problems.passes import (
     DiagonalSum,
     GramSum,
     InformationSum,
-    MarginSum,
     Passes,
     Runs,
     WeightedSum,
@@ -77,6 +76,15 @@ def sample_of(rows: int, weights: Vector, norms: Vector) -> Sample:
     return Sample(share, 0.5 * rows / importance if importance > 0.0 else share)
 
 
+class Information(NamedTuple):
+    """The losses' sum, Σ slope²/factor, whether some row has less curvature than asked for, and the matrix over N."""
+
+    losses: float
+    squares: float
+    is_flat: bool
+    matrix: Matrix
+
+
 class SampledMatrix:
     """Σ weight_i x_i x_iᵀ / N from some of the rows.
 
@@ -99,30 +107,30 @@ class SampledMatrix:
         sample = sample_of(rows, weights, norms)
         pieces = matrix_bounds(self.n_rows).size - 1
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
-        taken, matrix = self._summed(self._task(sample, weights, norms, offsets), self.rows)
+        taken, matrix, _ = self._summed(self._task(sample, weights, norms, offsets), self.rows)
         return matrix, int(taken)
 
-    def information(self, kernels: Any, at: MarginSum, observed: bool) -> tuple[float, Matrix]:
-        """Losses at a point, summed, and the matrix of all rows there, from one reading.
+    def information(self, x: Vector, observed: bool, level: float) -> Information:
+        """What `Information` has, at x. The matrix has curvatures as weights, or (not ``observed``) the rows' own."""
+        task = InformationSum(np.ascontiguousarray(x), observed, level, self._size, self._block)
+        losses, matrix, (squares, flat) = self._summed(task, self.problem.kernels)
+        return Information(losses, float(squares), flat > 0, matrix)
 
-        The weights are the curvatures, or those of the rows themselves.
-        """
-        return self._summed(InformationSum(at, observed, self._size, self._block), kernels)
-
-    def _summed(self, task: Any, over: Any) -> tuple[float, Matrix]:
-        size = self._size
+    def _summed(self, task: Any, over: Any) -> tuple[float, Matrix, Vector]:
+        """The total, the matrix, and the two numbers that an `InformationSum` has beside it."""
+        size, beside = self._size, self._size * (self._size + self._block) + SCRATCH
         if self._passes is None:
-            room = size * (size + self._block) + SCRATCH
-            self._passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), room, self.n_rows * self.d)
+            bounds = matrix_bounds(self.n_rows)
+            self._passes = Passes(Runs.of_pieces(bounds), beside + 2, self.n_rows * self.d)
         half, matrix = np.empty(size * size), np.empty((self.d, self.d))
 
-        def use(totals: Vector, parts: Matrix) -> float:
+        def use(totals: Vector, parts: Matrix) -> tuple[float, Vector]:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, half)
-            return float(totals.sum())
+            return float(totals.sum()), parts[: totals.size, beside : beside + 2].sum(axis=0)
 
-        total = self._passes.sums(task, over, use)
+        total, numbers = self._passes.sums(task, over, use)
         folded(half.reshape(size, size), matrix)
-        return total, matrix
+        return total, matrix, numbers
 
     def _task(self, sample: Sample, weights: Vector, norms: Vector, offsets: Vector) -> GramSum:
         return GramSum(sample, weights, norms, offsets, self._size, self._block, self._one)

@@ -267,8 +267,7 @@ class MarginKernels(NamedTuple):
         block = self.rows.block()
         for start in range(begin, end, block):
             count = min(block, end - start)
-            self.block_margins(x, start, count, scratch)
-            total += self.block_losses(start, count, scratch)
+            total += self.block_at(x, start, count, scratch)
             if margins.size > 0:
                 for k in range(count):
                     margins[start + k] = scratch[k]
@@ -276,6 +275,11 @@ class MarginKernels(NamedTuple):
                     weights[start + k] = scratch[CURVATURES + k]
             self.weighted_rows().block_add_rows(start, count, scratch[SLOPES:], out)
         return total
+
+    def block_at(self, x: Vector, start: int, count: int, scratch: Vector) -> float:
+        """Losses of rows start … start+count−1 at x, summed; margins, weighted slopes and curvatures in ``scratch``."""
+        self.block_margins(x, start, count, scratch)
+        return self.block_losses(start, count, scratch)
 
     def block_losses(self, start: int, count: int, scratch: Vector) -> float:
         """Losses of rows start … start+count−1, summed, from their margins; weighted slopes and curvatures beside."""
@@ -294,8 +298,7 @@ class MarginKernels(NamedTuple):
         block = self.rows.block()
         for start in range(begin, end, block):
             count = min(block, end - start)
-            self.block_margins(x, start, count, scratch)
-            total += self.block_losses(start, count, scratch)
+            total += self.block_at(x, start, count, scratch)
             for k in range(count):
                 margins[start + k] = scratch[k]
             for k in range(count):
@@ -323,24 +326,31 @@ class MarginKernels(NamedTuple):
         return total
 
     def sum_information(
-        self, at: Any, observed: bool, begin: int, end: int, scratch: Vector, block: Any, out: Any
+        self, x: Vector, observed: bool, level: float, begin: int, end: int, scratch: Vector, block: Any, out: Any
     ) -> float:
-        """`sum_margins`, and with the same reading the rows' outer squares, added to ``out``.
+        """Losses of rows begin … end−1 at x, summed; and their outer squares times factors, added to ``out``.
 
-        They are times the curvature, or (not ``observed``) times the weight of the row.
+        A factor is the curvature, or (not ``observed``) the weight of the row. Behind the scratch Σ slope²/factor is
+        added up, and how many rows have less curvature than ``level`` times their weight.
         """
-        total = 0.0
+        total, squares, flat = 0.0, 0.0, 0
         filled = 0
         intercept = self.columns if self.intercept else -1
         together = self.rows.block()
         for start in range(begin, end, together):
-            stop = min(start + together, end)
-            total += self.sum_margins(at.x, start, stop, scratch, at.margins, at.slopes, at.weights)
-            for i in range(start, stop):
-                factor = at.weights[i] if observed else self.scale(i)
+            count = min(together, end - start)
+            total += self.block_at(x, start, count, scratch)
+            for k in range(count):
+                self.rows.touch(min(start + k + together, end - 1))
+                slope, curvature, weight = scratch[SLOPES + k], scratch[CURVATURES + k], self.scale(start + k)
+                factor = curvature if observed else weight
+                flat += curvature < level * weight
                 if factor > 0.0:
-                    filled = self.rows.add_outer_square(i, factor, intercept, block, filled, out)
+                    squares += slope * (slope / factor)
+                    filled = self.rows.add_outer_square(start + k, factor, intercept, block, filled, out)
         self.rows.finish_squares(block, filled, out)
+        scratch[SCRATCH] += squares
+        scratch[SCRATCH + 1] += flat
         return total
 
     def sum_products(self, x: Vector, v: Vector, begin: int, end: int, scratch: Vector, out: Vector) -> None:

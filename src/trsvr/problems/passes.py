@@ -203,10 +203,14 @@ class GramSum(NamedTuple):
 
 @record
 class InformationSum(NamedTuple):
-    """What `MarginSum` does, and the matrix of all rows times their curvature, or their weight."""
+    """Losses (in the total) at x, and the matrix of all rows times their curvature, or their weight.
 
-    at: MarginSum
+    Behind them two numbers: Σ slope²/factor, and how many rows have less curvature than ``level`` times their weight.
+    """
+
+    x: Vector
     observed: bool
+    level: float
     size: int
     block_size: int
 
@@ -214,7 +218,7 @@ class InformationSum(NamedTuple):
         """Add one run."""
         size, rest = self.size, self.size * (self.size + self.block_size)
         matrix, block = matrix_in(part, size, size), matrix_in(part[size * size :], self.block_size, size)
-        return kernels.sum_information(self.at, self.observed, begin, end, part[rest:], block, matrix)
+        return kernels.sum_information(self.x, self.observed, self.level, begin, end, part[rest:], block, matrix)
 
 
 @record
