@@ -13,7 +13,7 @@ from trsvr.problems.differences import KINDS, evaluations, jacobian_by_differenc
 from trsvr.problems.losses import Squared
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.residual_losses import LossTerms
-from trsvr.problems.residuals import BLOCK, ResidualProblem, all_blocks
+from trsvr.problems.residuals import BLOCK, NEAR, ResidualProblem, all_blocks
 
 
 class LeastSquares(ResidualProblem):
@@ -101,13 +101,14 @@ class LeastSquares(ResidualProblem):
         return found.reshape(-1)
 
     def _per_block(self) -> int:
-        return self._at_once or max(BLOCK // (self.n_outputs * self.n_parameters), 1)
+        if self._at_once is not None:
+            return self._at_once
+        whole = self.n_residuals * self.n_parameters <= BLOCK
+        return self.n_samples if whole else max(NEAR // (self.n_outputs * self.n_parameters), 1)
 
     def residuals_at(self, x: Vector) -> Vector:
         """All residuals as one vector."""
-        # Residuals alone are short: as many rows as J has numbers.
-        at_once = self._at_once or BLOCK
-        parts = [self._of_rows(x, rows) for rows in all_blocks(self.n_samples, at_once)]
+        parts = [self._of_rows(x, rows) for rows in all_blocks(self.n_samples, self._at_once or NEAR)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _derivatives(self, x: Vector, indices: Indices, residuals: Vector, fine: bool) -> Matrix:
@@ -116,10 +117,11 @@ class LeastSquares(ResidualProblem):
         if not callable(self._jacobian):
             return jacobian_by_differences(lambda at: self._of_rows(at, indices), x, residuals, self._kind(fine))
         given = self._jacobian(x.copy(), indices)
-        if "toarray" in dir(given):  # a sparse matrix
-            given = given.toarray()
-        elif "matmat" in dir(given):  # an operator of SciPy's
-            given = given.matmat(np.eye(d))
+        if not isinstance(given, np.ndarray):
+            if "toarray" in dir(given):  # a sparse matrix
+                given = given.toarray()
+            elif "matmat" in dir(given):  # an operator of SciPy's
+                given = given.matmat(np.eye(d))
         found = np.asarray(given, dtype=np.float64)
         if found.size != residuals.size * d or found.shape[-1:] != (d,):
             wanted = (len(indices), d) if self.n_outputs == 1 else (len(indices), self.n_outputs, d)

@@ -20,8 +20,8 @@ from trsvr.problems.plain import NotFinite
 from trsvr.problems.residual_losses import LossTerms, ResidualLoss, as_residual_loss, loss_terms
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices
 
-# Numbers of J in memory at a time: 16 MB.
-BLOCK = 2**21
+# Numbers of J up to which it is kept whole, 16 MB; if it is larger, so many at a time, which a near cache holds.
+BLOCK, NEAR = 2**21, 2**17
 
 
 class Block(NamedTuple):
