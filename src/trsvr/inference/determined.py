@@ -45,14 +45,17 @@ def inverse_of(matrix: Matrix, fit: Fit) -> Matrix:
             "out, or penalise it"
         )
     sizes = np.sqrt(squares)
-    scaled = centred / np.outer(sizes, sizes)
+    both = np.outer(sizes, sizes)
+    scaled = centred / both
     with one_blas_thread():  # to wake others takes longer than a matrix of this size
-        factor, failed = lapack.dpotrf(scaled)
+        factor, failed = lapack.dpotrf(scaled.T)  # in the order of LAPACK; below its diagonal are zeros
         sure = 0.0 if failed else lapack.dpocon(factor, np.abs(scaled).sum(axis=0).max())[0]
-        half = lapack.dpotri(factor)[0] if sure > _ROUNDING * d else factor
+        half = lapack.dpotri(factor, overwrite_c=True)[0] if sure > _ROUNDING * d else factor
     if sure <= _ROUNDING * d:
         _refuse_dependent(frame.outside(np.linalg.eigh(scaled)[1][:, 0] / sizes) * np.sqrt(whole), fit)
-    inverse = (np.triu(half) + np.triu(half, 1).T) / np.outer(sizes, sizes)
+    half[np.diag_indices(d)] *= 0.5
+    inverse = half + half.T
+    inverse /= both
     inverse[-1] -= frame.means @ inverse[:-1]
     inverse[:, -1] -= inverse[:, :-1] @ frame.means
     return np.asarray(inverse)

@@ -119,17 +119,8 @@ def summary(
     with np.errstate(divide="ignore", invalid="ignore"):
         z = x / errors
     reach = float(ndtri(0.5 + 0.5 * confidence)) * errors
-    table = pd.DataFrame(
-        {
-            "coefficient": x,
-            "standard error": errors,
-            "z": z,
-            "p": 2.0 * ndtr(-np.abs(z)),
-            "lower": x - reach,
-            "upper": x + reach,
-        },
-        index=pd.Index(fit.names),
-    )
+    columns = np.column_stack([x, errors, z, 2.0 * ndtr(-np.abs(z)), x - reach, x + reach])
+    table = pd.DataFrame(columns, fit.names, ["coefficient", "standard error", "z", "p", "lower", "upper"])
     likelihood = log_likelihood(fit, deviance, known.variance)
     return Summary(
         table=table,

@@ -230,9 +230,10 @@ def _distinct(y: Vector, w: Any) -> tuple[Vector, Any]:
     if not y.max(initial=0.0) <= _COUNTED:
         return y, w
     whole = y.astype(np.int64)
-    if not np.array_equal(whole, y):
+    often = np.bincount(whole)
+    if often @ np.arange(often.size) != y.sum():  # both exact where y is whole
         return y, w
-    weights = w * np.bincount(whole) if isinstance(w, float) else np.bincount(whole, w)
+    weights = w * often if isinstance(w, float) else np.bincount(whole, w)
     counts = np.flatnonzero(weights)
     return counts.astype(np.float64), weights[counts]
 

@@ -23,7 +23,7 @@ from trsvr._linking import PART
 # Numbers in a register (shorter ones are used in pairs), and the tile: eight independent sums, enough for the
 # multiply-adds that are under way at once.
 LANES = 8
-_HIGH, _WIDE = 4, 2 * LANES
+_HIGH, _WIDE = 8, LANES
 # Rows in a block, as many as a near cache holds.
 _FEWEST, _MOST, _NUMBERS = 8, 64, 16384
 
@@ -180,9 +180,9 @@ def add_dense(block: Matrix, count: int, out: Matrix) -> None:
     """Add the outer squares of the first ``count`` rows of a block."""
     if count > 0:
         for row in range(0, out.shape[0], _HIGH):
-            for column in range(row & -_WIDE, out.shape[1], _WIDE):
+            for column in range(row, out.shape[1], _WIDE):
                 # Both halves of a square on the diagonal are there.
-                add_tile(block, count, row, column, 0.5 if column <= row else 1.0, out)
+                add_tile(block, count, row, column, 0.5 if column == row else 1.0, out)
 
 
 @kernel()
