@@ -322,12 +322,16 @@ def test_a_robust_loss_has_a_sandwich():
 
 
 @pytest.mark.slow
-def test_large_data_are_summed_by_compiled_passes():
+@pytest.mark.parametrize("name", FAMILIES)
+def test_large_data_are_summed_by_compiled_passes(name):
     """The same statistics from the rows many times over, dense and CSR: they take another way."""
-    loss, y, _ = FAMILIES["poisson"]
-    small, result = ours("poisson", sample_weight=np.full(N, 150.0))
-    for rows in (np.tile(X, (150, 1)), scipy.sparse.csr_array(np.tile(X, (150, 1)))):
-        large = LinearModel(rows, np.tile(y, 150), loss, L2(0.0), intercept=True)
+    loss, y, _ = FAMILIES[name]
+    some = np.where(GROUPS == 3, 0.0, WEIGHTS)
+    tiled, cases = np.tile(X, (150, 1)), ((np.ones(N), None, None), (some, np.tile(some, 150), OFFSET))
+    for rows, (each, weights, offset) in itertools.product((tiled, scipy.sparse.csr_array(tiled)), cases):
+        small, result = ours(name, sample_weight=150.0 * each, offset=offset)
+        shifts = None if offset is None else np.tile(offset, 150)
+        large = LinearModel(rows, np.tile(y, 150), loss, L2(0.0), intercept=True, sample_weight=weights, offset=shifts)
         assert not large.is_small
         for options in ({}, {"kind": "HC1"}, {"kind": "cluster"}):
             groups = (
@@ -341,6 +345,24 @@ def test_large_data_are_summed_by_compiled_passes():
             )
             assert_allclose(one.table, other.table, rtol=1e-7)
             assert_allclose(list(one.facts().values()), list(other.facts().values()), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_separated_rows_among_many_are_told():
+    """In one reading, from curvatures alone; rows of small means that are no zeros are not to blame."""
+    levels = np.arange(60_000) % 3
+    table = scipy.sparse.csr_array(np.column_stack([rng.normal(size=60_000), levels == 1, levels == 2]).astype(float))
+    for y, told in ((rng.poisson(2.0, 60_000), False), (rng.poisson(2.0 * (levels != 1)), True)):
+        problem = LinearModel(table, y.astype(float), Poisson(), L2(0.0), intercept=True)
+        result = trsvr.minimize(problem)
+        if told:
+            with pytest.raises(ValueError, match="the data are separated: without a penalty 'x1' can predict"):
+                summary(problem, result)
+        else:
+            assert (summary(problem, result).table["standard error"] < 0.1).all()
+    rare = np.where(levels == 1, 1e-9, 1.0) * rng.gamma(2.0, 1.0, 60_000)
+    problem = LinearModel(table, rare, Poisson(), L2(0.0), intercept=True)
+    assert np.isfinite(summary(problem, trsvr.minimize(problem, tol=1e-11)).table["standard error"]).all()
 
 
 def test_a_summary_can_be_read():
