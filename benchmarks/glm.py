@@ -204,13 +204,13 @@ def errors(task: Task, runs: int) -> None:
     problem = LinearModel(X, task.y, loss, L2(0.0), intercept=True, offset=task.offset)
     result = trsvr.minimize(problem)
     summary(problem, result)
-    one_pass = seconds_of(lambda: problem.value_and_gradient(result.x), 5)[0]
+    one_pass = seconds_of(lambda: problem.value_and_gradient(result.x), 7)[0]
     for name, call in (
         ("covariance", lambda: covariance(problem, result)),
         ("covariance HC1", lambda: covariance(problem, result, kind="HC1")),
         ("summary", lambda: summary(problem, result)),
     ):
-        clock = seconds_of(call, runs)[0]
+        clock = seconds_of(call, max(runs, 7))[0]
         print(f"  {name:18s} {clock:8.3f} s, {clock / one_pass:5.1f} passes of {one_pass:.4f} s", flush=True)
 
 

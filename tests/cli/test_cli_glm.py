@@ -173,7 +173,7 @@ def test_other_families(run, tmp_path, loss):
         (["--loss", "gamma", "--drop", "region"], "--target must be > 0 for --loss gamma, got 0 in row"),
         (
             ["--loss", "poisson", "--target", "region"],
-            "--target must hold numbers for --loss poisson, got",
+            "--target must hold numbers for --loss poisson, got '",
         ),
         (["--loss", "poisson", "--drop", "region", "--drop-first"], "--drop-first needs --categorical"),
         (

@@ -94,11 +94,11 @@ def show_pairs(title: str, pairs: list[tuple[str, str]]) -> None:
 
 
 def show_rows(title: str, head: list[str], rows: list[list[str]]) -> None:
-    """A table with a head on stdout."""
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD)
+    """A table with a head on stdout; where it is too wide its first column is folded, which has names."""
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for k, name in enumerate(head):
         style, justify = ("cyan", "left") if k == 0 else (None, "right")
-        table.add_column(Text(name), style=style, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(Text(name), style=style, justify=justify, overflow="fold", no_wrap=k > 0)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)

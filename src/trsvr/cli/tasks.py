@@ -101,7 +101,7 @@ def check_responses(table: Table, loss: Any, name: str) -> None:
     if not isinstance(loss, FAMILIES) or y.ndim != 1:
         return
     if y.dtype.kind not in "buif":
-        raise ValueError(f"--target must hold numbers for --loss {name}, got {y[0]!r} in row 1")
+        raise ValueError(f"--target must hold numbers for --loss {name}, got {str(y[0])!r} in row 1")
     found = outside_domain(loss, np.where(counted, y, 0.5))
     if found is not None:
         raise ValueError(f"--target must be {found[1]} for --loss {name}, got {y[found[0]]} in row {found[0] + 1}")

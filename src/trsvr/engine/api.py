@@ -227,7 +227,8 @@ def _finished(plan: RunPlan, content: Content) -> Result:
         raise _DoesNotFit(f"its status is {content['status']!r}")
     bound = content.get("gap_bound")  # lacking where the process was killed at its very end
     known = plan.problem.gap_bound(best.x) if bound is None else float(bound)
-    message = str(content.get("message", status.value)).replace(status.value, status.sentence(gap_bound=known), 1)
+    sentence = status.sentence(gap_bound=known, value=best.value)
+    message = str(content.get("message", status.value)).replace(status.value, sentence, 1)
     return replace(run.result(best, status, gap_bound=known), message=message)
 
 

@@ -45,10 +45,10 @@ class Status(enum.Enum):
         """Whether the answer is what was asked for."""
         return self in (Status.CONVERGED, Status.ROUNDING_FLOOR)
 
-    def sentence(self, detail: str = "", gap_bound: float = math.nan) -> str:
-        """The sentence, with what is known beyond it."""
+    def sentence(self, detail: str = "", gap_bound: float = math.nan, value: float = math.inf) -> str:
+        """The sentence, with what is known beyond it; that losses are not negative, so that f is a bound, is not."""
         sentence = self.value
-        if self is Status.CONVERGED and not math.isnan(gap_bound):
+        if self is Status.CONVERGED and gap_bound < value:
             sentence = f"converged: at most {gap_bound:.1g} above the minimum"
         return f"{sentence} ({detail})" if detail else sentence
 

@@ -186,7 +186,7 @@ class Run:
             value=best.value,
             gradient=best.gradient.copy(),
             status=status,
-            message=status.sentence(detail, gap_bound),
+            message=status.sentence(detail, gap_bound, best.value),
             epochs=self.epoch,
             gradient_evaluations=self.gradient_evaluations,
             passes=self.gradient_evaluations / self.problem.n_samples,
