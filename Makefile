@@ -80,8 +80,8 @@ $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 # and are drawn by the examples themselves.
 figures: $(VENV)/.developer
 	$(BIN)/python benchmarks/readme.py
-	for name in alpha variance trust_region compare_solvers own_loss double_well path checkpoint memory_mapped; do \
-	  $(BIN)/python examples/$$name.py || exit 1; done
+	for name in alpha variance trust_region compare_solvers own_loss double_well path checkpoint memory_mapped \
+	  calibration counts; do $(BIN)/python examples/$$name.py || exit 1; done
 
 # What is published: an sdist, and a wheel built from it.
 package: $(VENV)/.developer
