@@ -56,6 +56,43 @@ def test_a_hinge_says_nothing_about_lengths():
         assert np.isinf(MarginView(problem).prices().line) == np.isinf(price)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_lowest_point_on_the_way_at_a_hinge(weighted, compiled):
+    rng = np.random.default_rng(6)
+    problem = problem_of(SquaredHinge(), rng, weighted=weighted)
+    vars(problem)["is_small"] = not compiled
+    centred = problem.centred()
+    here, there, inside = centred.curvature_view(), centred.curvature_view(), centred.frame.inside
+    for size in (0.1, 3.0, 1e3, 1e9):
+        x = rng.normal(size=problem.n_parameters)
+        step = -size * problem.value_and_gradient(x)[1]
+        _, gradient = here.evaluate(inside(x))
+        there.evaluate(inside(x + step))
+        part = here.lowest_part(there, inside(x), gradient, inside(step))
+        slope_at_end = problem.value_and_gradient(x + step)[1] @ step
+        if slope_at_end <= 0.0:
+            assert np.isnan(part)
+            continue
+        # The derivative rises along the way: where it vanishes, by bisection, f is lowest.
+        low, high = 0.0, 1.0
+        while high - low > 1e-15 * high:
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if problem.value_and_gradient(x + middle * step)[1] @ step < 0 else (low, middle)
+        np.testing.assert_allclose(part, high, rtol=1e-9)
+
+
+def test_no_lowest_point_is_told_where_losses_are_smooth_or_overflow():
+    rng = np.random.default_rng(7)
+    for loss, size in ((Logistic(), 1.0), (SquaredHinge(), 1e308)):
+        problem = problem_of(loss, rng)
+        here, there = problem.curvature_view(), problem.curvature_view()
+        x, step = np.zeros(problem.n_parameters), np.full(problem.n_parameters, size)
+        _, gradient = here.evaluate(x)
+        there.evaluate(x + step)
+        assert np.isnan(here.lowest_part(there, x, gradient, step))
+
+
 def test_few_rows_say_it_about_right():
     rng = np.random.default_rng(3)
     problem = problem_of(Logistic(), rng, n=40_000, weighted=False)

@@ -231,6 +231,12 @@ class CentredView(CurvatureView):
         frame = self.frame
         return self.view.line(frame.outside(x), frame.gradient_outside(gradient), frame.outside(step))
 
+    def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
+        """Which part of a step leads to where f is lowest on its way."""
+        frame = self.frame
+        slope = frame.gradient_outside(gradient)
+        return self.view.lowest_part(there.view, frame.outside(x), slope, frame.outside(step))
+
     def diagonal(self) -> Vector:
         """h_jj − 2 m_j h_jb + m_j² h_bb; where means are small beside their columns, h_jj will do."""
         K, m = self.frame.outputs, self.frame.means[:, None]

@@ -21,6 +21,7 @@ from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
+from trsvr.problems.lines import HingedRows, lowest_part
 from trsvr.problems.losses import BENDS, curvature_bound, is_smooth
 from trsvr.problems.margins import SCRATCH, MarginKernels, Sample, raise_weights
 from trsvr.problems.passes import (
@@ -262,6 +263,15 @@ class MarginView(CurvatureView):
         share = self.n_rows / (self.problem.n_samples * along.size)  # rows of weight zero do not count
         slope += share * float((slopes * scaled).sum())
         return slope, curvature + share * float((curvatures * along * scaled).sum()), along.size
+
+    def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
+        """Which part of a step leads to where f is lowest on its way, at a hinge."""
+        loss, kernels = self.problem.loss, self.kernels
+        if is_smooth(loss) or type(loss) not in BENDS:
+            return math.nan
+        weights = kernels.weights if kernels.weights.size else 1.0
+        rows = HingedRows(loss, kernels.labels, weights, self.margins, there.margins, self.problem.n_samples)
+        return lowest_part(rows, self, x, gradient, step)
 
     def _mean(self, task: Any) -> Vector:
         return self.problem.summed(task, 1.0 / self.problem.n_samples)[1]

@@ -21,6 +21,7 @@ from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, 
 from trsvr.problems.columns import bulk_of, evenly
 from trsvr.problems.curvature import draw_runs, matrix_bounds, sample_of
 from trsvr.problems.families import FAMILIES
+from trsvr.problems.lines import HingedRows, lowest_part
 from trsvr.problems.losses import (
     Logistic,
     PseudoHuber,
@@ -428,6 +429,15 @@ class SmallView(_View):
         model, there, weighted = self.model, self.margins + along, self.model.weighted(along)
         slopes, curvatures = model.loss.slope(there, model.labels), model.loss.curvature(there, model.labels)
         return float((slopes * weighted).sum()), float((curvatures * along * weighted).sum())
+
+    def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
+        """Which part of a step leads to where f is lowest on its way, at a hinge."""
+        model = self.model
+        if is_smooth(model.loss):
+            return math.nan
+        weights = 1.0 if model.scale is None else model.scale
+        rows = HingedRows(model.loss, model.labels, weights, self.margins, there.margins, self.n_rows)
+        return lowest_part(rows, self, x, gradient, step)
 
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""

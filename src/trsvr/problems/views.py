@@ -171,6 +171,13 @@ class CurvatureView(Protocol):
         """
         _has_no("line")
 
+    def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
+        """Which part of a step leads to where f is lowest on its way, at a hinge; else not a number.
+
+        The view's point is x, where f has this gradient; ``there`` is a view of x + step. No row is read again.
+        """
+        return math.nan
+
     def walk(self, request: WalkRequest) -> WalkTaken:
         """Steps on batches."""
         return request.usual(self, request)

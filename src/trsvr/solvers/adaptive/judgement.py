@@ -100,11 +100,15 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
 def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     """Try the same step once more, shorter: it costs no product; returns whether that is worth it."""
     own, step, before = it.own, outcome.taken, outcome.before
-    shared = own.norm.exact and own.here.prices().shared < math.inf
-    falls, rises = dot(before.gradient, step.step), dot(trial.gradient, step.step)
-    if not shared or own.nonconvex or own.radius.shortened or not (falls < 0.0 < rises and math.isfinite(trial.value)):
+    if own.radius.shortened or own.nonconvex or it.report.steps > 1:
         return False
-    part = shorter_part(falls, rises, trial.value - before.value, it.rules)
+    part = own.here.lowest_part(own.there, before.x, before.gradient, step.step)
+    falls, rises = dot(before.gradient, step.step), dot(trial.gradient, step.step)
+    shared = own.norm.exact and own.here.prices().shared < math.inf
+    if shared and falls < 0.0 < rises and math.isfinite(trial.value):
+        part = shorter_part(falls, rises, trial.value - before.value, it.rules)
+    if not part > 0.0:
+        return False
     # The norm is as good as it was: the step counts as accepted there.
     own.radius.shortened = own.radius.accepted = True
     own.ahead = FoundStep(part * step.step, part * step.product, part * step.length)
