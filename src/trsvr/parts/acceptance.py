@@ -35,13 +35,13 @@ def is_better(before: Point, after: Point) -> bool:
 
     Without function values, and where they agree in nearly all digits: by the trapezoid rule,
     ½ (∇f + ∇f⁺)ᵀ(x⁺ − x) < 0, which is exact for quadratics and keeps its digits near a minimiser. There a gradient
-    that is smaller in P⁻¹ is welcome too, unless the step has moved nothing.
+    that is smaller in P⁻¹ is welcome too.
     """
     fell, size = before.value - after.value, abs(before.value)
     same = _SAME_AT_THE_END if before.decrease <= _THE_END * size else _SAME
     if math.isnan(after.value) or abs(fell) <= same * size:
         along = dot(before.gradient + after.gradient, after.x - before.x)
-        return along < 0.0 or (along > 0.0 and not math.isnan(after.value) and after.decrease < before.decrease)
+        return along < 0.0 or (not math.isnan(after.value) and after.decrease < before.decrease)
     return fell > 0.0
 
 
@@ -53,10 +53,10 @@ def gained(before: Point, after: Point) -> float:
     return fell
 
 
-def gained_nothing(before: Point, value: float, predicted: float) -> bool:
-    """Whether f has changed by no more than its rounding, and was not expected to."""
-    rounding = _ROUNDING * abs(before.value)
-    return bool(abs(before.value - value) <= rounding and predicted <= rounding)
+def gained_nothing(before: Point, value: float, predicted: float, noise: float = _ROUNDING) -> bool:
+    """Whether f was not expected to change by more than its rounding, and has not, or by no more than such a part."""
+    size = abs(before.value)
+    return bool(abs(before.value - value) <= noise * size and predicted <= _ROUNDING * size)
 
 
 def is_rounding(step: Vector, x: Vector) -> bool:

@@ -21,9 +21,7 @@ def judge(it: Iteration) -> Progress:
     decrease = 0.5 * outcome.measured.norm.dual(state.gradient) if finite else math.inf
     before, trial = outcome.before, Point(state.x, state.value, state.gradient, decrease)
     if finite and is_better(before, trial):
-        at_floor = _go_on(it, outcome, trial)
-        expected, bound = _unless_doubtful(it)
-        return Progress(expected, at_floor, own.nonconvex, bound)
+        return _unless_doubtful(it, outcome, _go_on(it, outcome, trial))
     # A step that was held back says nothing; a matrix says what a whole one would have gained.
     whole = before.decrease if isinstance(outcome.measured.norm, DenseNorm) else outcome.predicted
     at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, whole)
@@ -59,21 +57,31 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     if own.nonconvex:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
-    full = outcome.length >= 1.0 and not outcome.taken.is_cut_off
-    return full and radius.contraction > rules.useless and gained_nothing(before, state.value, outcome.predicted)
+    full = outcome.length >= 1.0 and not outcome.taken.is_cut_off and radius.contraction > rules.useless
+    still = bool((trial.x == before.x).all())
+    return still or (full and gained_nothing(before, state.value, outcome.predicted))
 
 
-def _unless_doubtful(it: Iteration) -> tuple[float, float]:
-    """What is expected to be left, or what the certificate says where that is much more, and still falls; and that."""
+def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progress:
+    """What is expected to be left, or what the certificate says where that is much more and may be true.
+
+    It may be while it still falls, or while steps on P of all rows leave a part as large as far from a minimiser: a row
+    of huge entries bends f on so short a way that the model sees next to nothing to gain there.
+    """
     state, own, rules = it.state, it.own, it.rules
     if not own.expected_decrease <= (state.goal.decrease or rules.little * abs(state.value)):
-        return own.expected_decrease, math.nan
+        return Progress(own.expected_decrease, at_floor, own.nonconvex)
     before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
     cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
     part = rules.certified_small if cheap else rules.certified
     enough = part * abs(state.value) if cheap else max(part * abs(state.value), state.goal.decrease)
-    doubtful = own.bound > enough and own.bound < rules.falls * before
-    return own.bound if doubtful else own.expected_decrease, own.bound
+    newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
+    slow = newton and own.radius.contraction > rules.helpful
+    if not (own.bound > enough and (slow or own.bound < rules.falls * before)):
+        return Progress(own.expected_decrease, at_floor, own.nonconvex, own.bound)
+    # Margins of large numbers may have more rounding than their sum.
+    noise = slow and gained_nothing(outcome.before, state.value, outcome.predicted, rules.little)
+    return Progress(own.bound, at_floor or noise, own.nonconvex, own.bound)
 
 
 def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
