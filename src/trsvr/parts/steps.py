@@ -6,6 +6,8 @@ import functools
 import math
 
 from trsvr._arrays import Vector
+from trsvr._vectors import dot
+from trsvr.parts.acceptance import Point
 from trsvr.parts.exactness import StepRules
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.parts.variance import noise_and_signal, too_noisy
@@ -57,11 +59,14 @@ def better_length(start: float, slope: float, curvature: float, rules: StepRules
     return times if abs(times - 1.0) > rules.hardly_stretched else 1.0
 
 
-def shorter_part(falls: float, rises: float, risen: float, rules: StepRules) -> float:
+def shorter_part(before: Point, trial: Point, step: Vector, rules: StepRules) -> float:
     """Which part of a refused step ends where the cubic through values and slopes at both its ends is lowest.
 
-    The slopes are along the step, falls < 0 < rises; ``risen`` is how far f is higher at its end.
+    Not a number where f does not fall at its beginning and rise at its end.
     """
+    falls, rises, risen = dot(before.gradient, step), dot(trial.gradient, step), trial.value - before.value
+    if not (falls < 0.0 < rises and math.isfinite(risen)):
+        return math.nan
     bend = falls + rises - 3.0 * risen
     root = math.sqrt(max(bend * bend - falls * rises, 0.0))
     part = 1.0 - (rises + root - bend) / (rises - falls + 2.0 * root)

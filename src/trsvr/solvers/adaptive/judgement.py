@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trsvr._vectors import all_finite, dot
+from trsvr._vectors import all_finite
 from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_rounding
 from trsvr.parts.exactness import FoundStep, as_gains_were_predicted, next_tolerance
 from trsvr.parts.norms import DenseNorm
@@ -58,16 +58,11 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
     full = outcome.length >= 1.0 and not outcome.taken.is_cut_off and radius.contraction > rules.useless
-    still = bool((trial.x == before.x).all())
-    return still or (full and gained_nothing(before, state.value, outcome.predicted))
+    return bool((trial.x == before.x).all()) or (full and gained_nothing(before, state.value, outcome.predicted))
 
 
 def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progress:
-    """What is expected to be left, or what the certificate says where that is much more and may be true.
-
-    It may be while it still falls, or while steps on P of all rows leave a part as large as far from a minimiser: a row
-    of huge entries bends f on so short a way that the model sees next to nothing to gain there.
-    """
+    """What is expected to be left, or what the certificate says where that is much more, and falls or may be true."""
     state, own, rules = it.state, it.own, it.rules
     if not own.expected_decrease <= (state.goal.decrease or rules.little * abs(state.value)):
         return Progress(own.expected_decrease, at_floor, own.nonconvex)
@@ -75,13 +70,12 @@ def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progres
     cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
     part = rules.certified_small if cheap else rules.certified
     enough = part * abs(state.value) if cheap else max(part * abs(state.value), state.goal.decrease)
+    # Newton steps that are slow: a huge entry may bend f on so short a way that the model sees nothing to gain.
     newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
-    slow = newton and own.radius.contraction > rules.helpful
-    if not (own.bound > enough and (slow or own.bound < rules.falls * before)):
-        return Progress(own.expected_decrease, at_floor, own.nonconvex, own.bound)
-    # Margins of large numbers may have more rounding than their sum.
+    slow = newton and own.radius.contraction > rules.helpful and own.bound > enough
     noise = slow and gained_nothing(outcome.before, state.value, outcome.predicted, rules.little)
-    return Progress(own.bound, at_floor or noise, own.nonconvex, own.bound)
+    doubtful = slow or (own.bound > enough and own.bound < rules.falls * before)
+    return Progress(own.bound if doubtful else own.expected_decrease, at_floor or noise, own.nonconvex, own.bound)
 
 
 def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
@@ -111,16 +105,12 @@ def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     if own.radius.shortened or own.nonconvex or it.report.steps > 1:
         return False
     part = own.here.lowest_part(own.there, before.x, before.gradient, step.step)
-    falls, rises = dot(before.gradient, step.step), dot(trial.gradient, step.step)
-    shared = own.norm.exact and own.here.prices().shared < math.inf
-    if shared and falls < 0.0 < rises and math.isfinite(trial.value):
-        part = shorter_part(falls, rises, trial.value - before.value, it.rules)
-    if not part > 0.0:
-        return False
-    # The norm is as good as it was: the step counts as accepted there.
-    own.radius.shortened = own.radius.accepted = True
-    own.ahead = FoundStep(part * step.step, part * step.product, part * step.length)
-    return True
+    if own.norm.exact and own.here.prices().shared < math.inf:
+        part = shorter_part(before, trial, step.step, it.rules)
+    if part > 0.0:  # the norm is as good as it was: the step counts as accepted there
+        own.radius.shortened = own.radius.accepted = True
+        own.ahead = FoundStep(part * step.step, part * step.product, part * step.length)
+    return part > 0.0
 
 
 def _next_tolerance(it: Iteration, outcome: Outcome, trial: Point, left: float) -> float:
