@@ -83,7 +83,7 @@ def waits(measured: dict[str, Any]) -> str:
     fit = measured["compile"]
     told = [
         f"Small data need no compiling; the first fit of any other kind compiles for {fit['seconds']:.0f} s, and later "
-        f"processes load the code in {fit['again']:.1f} s."
+        f"processes load the code in {fit['again']:.1f} seconds."
     ]
     for name in ("demo", "test"):
         if name in measured:

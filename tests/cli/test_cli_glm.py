@@ -203,7 +203,7 @@ def test_one_line_for_bad_input(run, arguments, words):
 
 def test_what_cannot_be_summarised(run, tmp_path, claims):
     (tmp_path / "no").mkdir()
-    assert "No such file" in run("summary", tmp_path / "no", status=2)
+    assert "no result.npz there" in run("summary", tmp_path / "no", status=2)
     run("solve", "claims.csv", "--target", "car", "--loss", "softmax", *CATEGORICAL, "--out", tmp_path / "fit")
     assert "one output" in run("summary", tmp_path / "fit", status=2)
     for damaged in ("[]", '{"task": {}}', "not json"):
