@@ -53,9 +53,9 @@ class GapFacts(NamedTuple):
 def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     """f(x) − min f at most; not a number where nothing is known."""
     bound = _bound(facts, value, x, gradient)
-    if facts.closer is None or not bound > max(
-        _LARGE * abs(value), 2.0 * _bound(facts._replace(reach=0.0), value, x, gradient)
-    ):
+    if facts.closer is None or not bound > _LARGE * abs(value):
+        return bound
+    if not bound > 2.0 * _bound(facts._replace(reach=0.0), value, x, gradient):
         return bound
     return _bound(facts._replace(reach=float(np.fmin(facts.reach, facts.closer()))), value, x, gradient)
 

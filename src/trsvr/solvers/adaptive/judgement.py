@@ -73,7 +73,7 @@ def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progres
     # Newton steps that are slow: a huge entry may bend f on so short a way that the model sees nothing to gain.
     newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
     slow = newton and own.radius.contraction > rules.helpful and own.bound > enough
-    noise = slow and gained_nothing(outcome.before, state.value, outcome.predicted, rules.little)
+    noise = slow and outcome.before.value - state.value < rules.right * outcome.predicted
     doubtful = slow or (own.bound > enough and own.bound < rules.falls * before)
     return Progress(own.bound if doubtful else own.expected_decrease, at_floor or noise, own.nonconvex, own.bound)
 
