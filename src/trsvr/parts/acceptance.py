@@ -53,10 +53,10 @@ def gained(before: Point, after: Point) -> float:
     return fell
 
 
-def gained_nothing(before: Point, value: float, predicted: float, noise: float = _ROUNDING) -> bool:
-    """Whether f was not expected to change by more than its rounding, and has not, or by no more than such a part."""
-    size = abs(before.value)
-    return bool(abs(before.value - value) <= noise * size and predicted <= _ROUNDING * size)
+def gained_nothing(before: Point, value: float, predicted: float) -> bool:
+    """Whether f has changed by no more than its rounding, and was not expected to."""
+    rounding = _ROUNDING * abs(before.value)
+    return bool(abs(before.value - value) <= rounding and predicted <= rounding)
 
 
 def is_rounding(step: Vector, x: Vector) -> bool:
