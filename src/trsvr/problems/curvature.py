@@ -8,6 +8,7 @@ runs of consecutive rows.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -246,16 +247,29 @@ class MarginView(CurvatureView):
         """Diagonal of the mean Hessian of the losses."""
         return self._mean(DiagonalSum(self.weights, self.d))
 
+    @cached_property
+    def _line_rows(self) -> tuple[Any, Any]:
+        """Rows at equal distances, and how much each counts.
+
+        Of rows with weights, at equal distances of their sum: else a few of most of the weight would hardly be seen.
+        """
+        every, weights = max(1, self.n_rows // _LINE_ROWS), self.kernels.weights
+        if every == 1 or not weights.size:
+            return slice(0, None, every), weights[::every] if weights.size else 1.0
+        sums = np.cumsum(weights)
+        places = (np.arange(_LINE_ROWS) + 0.5) / _LINE_ROWS
+        return np.searchsorted(sums, places * sums[-1]), sums[-1] / self.n_rows
+
     @np.errstate(all="ignore")
     def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
         """First and second derivative along a step, at its end: how they change, from rows at equal distances."""
         kernels, loss, there = self.kernels, self.problem.loss, x + step
-        every = slice(0, None, max(1, self.n_rows // _LINE_ROWS))
-        margins, labels = self.margins[every], kernels.labels[every]
-        along = np.einsum("ij,j->i", kernels.rows.values[every], step[: kernels.columns])
+        rows, counts = self._line_rows
+        margins, labels = self.margins[rows], kernels.labels[rows]
+        along = np.einsum("ij,j->i", kernels.rows.values[rows], step[: kernels.columns])
         if self.problem.intercept:
             along += step[-1]
-        scaled = along * kernels.weights[every] if kernels.weights.size else along
+        scaled = along * counts
         slopes = loss.slope(margins + along, labels) - loss.slope(margins, labels)
         slope = dot(gradient + self.penalty_slopes(there) - self.penalty_slopes(x), step)
         curvature = dot(self.penalty_curvatures(there) * step, step)
