@@ -63,16 +63,16 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
 
 def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progress:
     """What is expected to be left, or what the certificate says where that is much more, and falls or may be true."""
-    state, own, rules = it.state, it.own, it.rules
-    if not own.expected_decrease <= (state.goal.decrease or rules.little * abs(state.value)):
+    state, own, rules, little = it.state, it.own, it.rules, it.rules.little * abs(it.state.value)
+    if not own.expected_decrease <= (state.goal.decrease or little):
         return Progress(own.expected_decrease, at_floor, own.nonconvex)
     before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
     cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
-    part = rules.certified_small if cheap else rules.certified
-    enough = part * abs(state.value) if cheap else max(part * abs(state.value), state.goal.decrease)
+    part, least = (rules.certified_small, 0.0) if cheap else (rules.certified, state.goal.decrease)
+    enough = max(part * abs(state.value), least)
     # Newton steps that are slow: a huge entry may bend f on so short a way that the model sees nothing to gain.
     newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
-    slow = newton and own.radius.contraction > rules.helpful and own.bound > enough
+    slow = newton and own.radius.contraction > rules.helpful and own.expected_decrease <= little and own.bound > enough
     noise = slow and outcome.before.value - state.value < rules.right * outcome.predicted
     doubtful = slow or (own.bound > enough and own.bound < rules.falls * before)
     return Progress(own.bound if doubtful else own.expected_decrease, at_floor or noise, own.nonconvex, own.bound)
