@@ -97,10 +97,10 @@ def _on_model(it: Iteration, measured: Measured, gradient: Vector) -> tuple[Step
 def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
     """How many times as long the step should be."""
     own, rules = it.own, it.rules
-    # Near the minimiser steps are right; those on a sample of P leave a part all the same.
-    little = rules.stretched_from if own.norm.rows >= it.problem.n_samples else rules.helpful
-    whole = measured.product is None or own.nonconvex or math.isinf(own.here.prices().line)
-    if whole or not found.is_inside or 0.0 < own.radius.contraction <= little:
+    # Near the minimiser steps are right; and hardly any gain with P of all rows is the fault of a look at a few.
+    every, left = own.norm.rows >= it.problem.n_samples, own.radius.contraction
+    due = left == 0.0 or (rules.stretched_from < left <= rules.useless if every else left > rules.helpful)
+    if not (due and found.is_inside) or measured.product is None or own.nonconvex or own.here.prices().line == math.inf:
         return 1.0
     slope, curvature, rows = own.here.line(it.state.x, it.state.gradient, found.step)
     it.report.gradient_evaluations += rows
