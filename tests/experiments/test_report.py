@@ -200,7 +200,7 @@ def test_the_command_from_list_to_report(tmp_path):
 
 
 def test_a_complete_run_has_the_alternatives_and_the_grids(tmp_path):
-    (tmp_path / "tiny.toml").write_text(TINY.replace("epochs = 5", "epochs = 5\npaper = true\ntimed = true", 1))
+    (tmp_path / "tiny.toml").write_text(TINY.replace("epochs = 5", "epochs = 5\ngrid_epochs = 2\npaper = true\ntimed = true", 1))
     process = command("run", "tiny.toml", "--jobs", "1", "--seeds", "1", "--complete", folder=tmp_path)
     _, complaints = process.communicate(timeout=240)
     assert process.returncode == 0, complaints
@@ -209,9 +209,12 @@ def test_a_complete_run_has_the_alternatives_and_the_grids(tmp_path):
     assert studies["tiny-zero"]["study"]["start"] == "zero"
     assert len(studies["tiny"]["tuned"]["grid"]) == 3
     assert "tuned" not in studies["tiny-zero"]
-    # Points of a grid need no clock, so they are the jobs of an untimed study.
+    # Points of a grid need neither a clock nor the whole budget; the chosen value has both.
     text = (tmp_path / "paper" / "report.md").read_text(encoding="utf-8")
-    assert "each run for 5 epochs on 1 seed of the grid's own" in " ".join(text.split())
+    said = " ".join(text.split())
+    assert "each run for 2 epochs (the chosen value for 5 epochs) on 1 seed of the grid's own" in said
+    (line,) = results.read(tmp_path / "paper").study("tiny").subjects[0].with_roles("tuned")
+    assert line.runs[0].columns["epoch"][-1] == 5
 
 
 def test_list_shows_every_study(capsys):

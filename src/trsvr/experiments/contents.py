@@ -119,6 +119,12 @@ def _budget(study: StudyResults) -> str:
     return f"{spec['epochs']} epochs" if spec["epochs"] else f"{spec['passes']:g} passes"
 
 
+def _grid_budget(study: StudyResults) -> str:
+    """That of a point, and that of the chosen value where it had more."""
+    own = _budget(study) if study.grid_epochs is None else f"{study.grid_epochs} epochs"
+    return own if own == _budget(study) else f"{own} (the chosen value for {_budget(study)})"
+
+
 def _claims(verdicts: list[Verdict]) -> list[Any]:
     blocks: list[Any] = [
         Heading("The paper's claims"),
@@ -282,7 +288,7 @@ def _tuning(study: StudyResults) -> list[Any]:
     blocks: list[Any] = [
         Heading(f"{study.study['title']}: tuned again", 3),
         Paragraph(
-            f"Every method had the same number of grid points, each run for {_budget(study)} on {study.grid_seeds} "
+            f"Every method had the same number of grid points, each run for {_grid_budget(study)} on {study.grid_seeds} "
             f"{'seed' if study.grid_seeds == 1 else 'seeds'} of the grid's own. The best by final gap was run again on "
             "the study's seeds, together with the values it was given. A choice at the end of its grid is marked."
         ),

@@ -194,6 +194,7 @@ class StudyResults:
     subjects: list[SubjectResults]
     grid: list[dict[str, Any]]
     grid_seeds: int = 1
+    grid_epochs: int | None = None  # of a point of the grid; None is the study's budget
 
     @property
     def runs(self) -> int:
@@ -276,7 +277,8 @@ def _study(name: str, entry: dict[str, Any], load: Callable[[str, int, int], Run
             lines[key].runs.append(run)
     grid = [point for point in tuned["grid"] if point["problem"] in subjects]
     found = list(subjects.values())
-    return StudyResults(name, entry["study"], entry["quick"], entry["missing"], found, grid, tuned.get("seeds", 1))
+    budget = (tuned.get("seeds", 1), tuned.get("epochs"))
+    return StudyResults(name, entry["study"], entry["quick"], entry["missing"], found, grid, *budget)
 
 
 def _loader(folder: Path) -> Callable[[str, int, int], Run | None]:

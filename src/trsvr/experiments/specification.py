@@ -141,6 +141,7 @@ class Study:
     )
     #: for each label the parameters to tune, and between which values; the same number of points for every method
     grids: dict[str, dict[str, Grid]] = field(default_factory=dict)
+    grid_epochs: int | None = None  # the budget of a grid's point where it is less than the study's
     paper: bool = False  # whether it is a study of the paper
     axes: tuple[str, ...] = ("epoch", "passes")  # columns that its figures are drawn against
     #: what ``--quick`` changes: epochs, passes, seeds, rows (at most so many rows, drawn once)
@@ -152,6 +153,11 @@ class Study:
         rows = self.quick.get("rows")
         problems = self.problems if rows is None else tuple(replace(problem, rows=rows) for problem in self.problems)
         return replace(self, problems=problems, **smaller)
+
+    def on_grid(self) -> Study:
+        """The same as a point of a grid is run: without a clock, and for no longer than ``grid_epochs``."""
+        shorter = min((budget for budget in (self.epochs, self.grid_epochs) if budget is not None), default=None)
+        return replace(self, timed=False, epochs=shorter)
 
     def nonconvex(self) -> Study:
         """The truly nonconvex variant: γ = 10·λ·d."""
@@ -343,6 +349,7 @@ def _study(table: _Table, folder: Path) -> Study:
         axes=_axes(table),
         problems=problems,
         grids=_grids(table.table("grid"), problems),
+        grid_epochs=table.whole("grid_epochs"),
         quick=_quick(table.table("quick")),
     )
     table.finish()

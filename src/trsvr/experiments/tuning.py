@@ -33,8 +33,8 @@ class Point:
 
 
 def points_of(plan: Plan, seeds: int) -> Iterator[Point]:
-    """All points of all grids of a study; only the chosen ones need a clock."""
-    untimed = replace(plan.study, timed=False)
+    """All points of all grids of a study; only the chosen ones need a clock and the whole budget."""
+    shorter = plan.study.on_grid()
     for problem in plan.study.problems:
         subject = Subject.of(problem, plan.study.objective)
         if subject not in plan.facts:
@@ -47,7 +47,7 @@ def points_of(plan: Plan, seeds: int) -> Iterator[Point]:
             for chosen in method.on_grid(grids, facts["component_smoothness"]):
                 tried = replace(method, settings={**method.settings, **chosen}, role="tuned")
                 jobs = tuple(
-                    job_of(untimed, subject, facts["problem"], tried, FIRST_SEED + seed) for seed in range(seeds)
+                    job_of(shorter, subject, facts["problem"], tried, FIRST_SEED + seed) for seed in range(seeds)
                 )
                 yield Point(subject, tried, chosen, jobs)
 
@@ -76,7 +76,7 @@ def tune(runner: Runner, plans: Sequence[Plan], seeds: int) -> int:
     tuned = [_choose(runner.folder, plan, found) for plan, found in zip(plans, points, strict=True)]
     executed += runner.run([job for _, again in tuned for job in again])
     for plan, (entry, _) in zip(plans, tuned, strict=True):
-        remember(runner.folder, plan.study.name, {**entry, "seeds": seeds})
+        remember(runner.folder, plan.study.name, {**entry, "seeds": seeds, "epochs": plan.study.on_grid().epochs})
     return executed
 
 
