@@ -200,7 +200,8 @@ def test_the_command_from_list_to_report(tmp_path):
 
 
 def test_a_complete_run_has_the_alternatives_and_the_grids(tmp_path):
-    (tmp_path / "tiny.toml").write_text(TINY.replace("epochs = 5", "epochs = 5\ngrid_epochs = 2\npaper = true\ntimed = true", 1))
+    more = "epochs = 5\ngrid_epochs = 2\npaper = true\ntimed = true"
+    (tmp_path / "tiny.toml").write_text(TINY.replace("epochs = 5", more, 1))
     process = command("run", "tiny.toml", "--jobs", "1", "--seeds", "1", "--complete", folder=tmp_path)
     _, complaints = process.communicate(timeout=240)
     assert process.returncode == 0, complaints

@@ -288,9 +288,10 @@ def _tuning(study: StudyResults) -> list[Any]:
     blocks: list[Any] = [
         Heading(f"{study.study['title']}: tuned again", 3),
         Paragraph(
-            f"Every method had the same number of grid points, each run for {_grid_budget(study)} on {study.grid_seeds} "
-            f"{'seed' if study.grid_seeds == 1 else 'seeds'} of the grid's own. The best by final gap was run again on "
-            "the study's seeds, together with the values it was given. A choice at the end of its grid is marked."
+            f"Every method had the same number of grid points, each run for {_grid_budget(study)} on "
+            f"{study.grid_seeds} {'seed' if study.grid_seeds == 1 else 'seeds'} of the grid's own. The best by final "
+            "gap was run again on the study's seeds, together with the values it was given. A choice at the end of "
+            "its grid is marked."
         ),
     ]
     rows = []

@@ -143,6 +143,8 @@ def estimated(fit: Fit, kind: str, groups: Any, known_variance: float | None) ->
     if kind == "model" or isinstance(family_of(fit.loss), CANONICAL):
         bread = first
     meat = "squares of sums" if fit.precision else "squares"
+    if kind != "model" and not fit.penalty.any():
+        first = bread  # only the number of coefficients is asked of A, and without a penalty B knows it too
     wanted = {first, bread} if kind in ("model", "cluster") else {first, bread, meat}
     parts = fit.parts(row_sums, fit.x, tuple(sorted(wanted)))
     losses = fit.scale * sum(part.losses for part in parts)

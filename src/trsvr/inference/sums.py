@@ -16,9 +16,10 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import NO_EPOCH
 from trsvr._vectors import dot
 from trsvr.problems.curvature import SampledMatrix
-from trsvr.problems.families import LOG_LINK, Binomial, Gamma, NegativeBinomial, Poisson
+from trsvr.problems.families import LOG_LINK, Binomial, Gamma, NegativeBinomial, Poisson, is_glm
 from trsvr.problems.linear import LinearModel
 from trsvr.problems.losses import Logistic, Squared
+from trsvr.problems.margins import Factors
 from trsvr.problems.matrix import as_matrix
 from trsvr.problems.passes import ConstantSum, MarginSum
 
@@ -26,6 +27,9 @@ from trsvr.problems.passes import ConstantSum, MarginSum
 KNOWN_DISPERSION = (Poisson, NegativeBinomial, Binomial)
 # Losses whose ℓ″ does not depend on y: what is expected of it is what it is.
 CANONICAL = (Poisson, Binomial, Squared)
+# Losses whose expected ℓ″ is ℓ″ or 1: their sums come from one reading that keeps nothing per row.
+_AT_ONCE = (*CANONICAL, Gamma)
+_OF_SLOPES = {(): 0, ("squares",): 1, ("squares of sums",): 2}
 # Rows are at the edge of their range where their share of the largest curvature is so small.
 _EDGE = 1e-6
 # Counts up to this one are counted themselves: many rows have the same.
@@ -102,17 +106,20 @@ class RowSums(NamedTuple):
 def row_sums(model: LinearModel, x: Vector, matrices: tuple[str, ...]) -> RowSums:
     """Each matrix is Σ of a factor times (x_i, 1)(x_i, 1)ᵀ, by its name: that of A, B or M of `trsvr.inference`."""
     rows, loss, pearson = _Responses.of(model), family_of(model.loss), math.nan
-    if matrices == ("expected",) and isinstance(loss, (*CANONICAL, Gamma)) and not model.is_small:
-        found = SampledMatrix(model).information(x, not isinstance(loss, Gamma), _edge(loss, rows))
+    if isinstance(loss, _AT_ONCE) and matrices[1:] in _OF_SLOPES and matrices and not model.is_small:
+        canonical = isinstance(loss, CANONICAL)
+        weighed = Factors(canonical or matrices[0] == "observed", canonical, _OF_SLOPES[matrices[1:]])
+        found = SampledMatrix(model).information(x, weighed, _edge(loss, rows))
         if not found.is_flat:
-            return RowSums(found.losses, found.squares, False, {"expected": model.n_samples * found.matrix})
+            sums = {name: model.n_samples * matrix for name, matrix in zip(matrices, found.matrices, strict=True)}
+            return RowSums(found.losses, found.pearson, False, sums)
     losses, z, slopes, curvatures = _look(model, x)
     factors = {"observed": curvatures}
-    if "expected" in matrices:
-        factors["expected"] = _expected(loss, z, rows.w, curvatures)
+    if matrices and is_glm(loss):
+        expected = factors["expected"] = _expected(loss, z, rows.w, curvatures)
         if not isinstance(loss, KNOWN_DISPERSION):
             # w (y − μ)²/V = (wℓ′)²/(wI)
-            pearson = float(np.sum(np.where(slopes == 0.0, 0.0, slopes * (slopes / factors["expected"]))))
+            pearson = float(np.sum(np.where(slopes == 0.0, 0.0, slopes * (slopes / expected))))
     if "squares" in matrices:
         factors["squares"] = slopes * (slopes / rows.w)
     if "squares of sums" in matrices:

@@ -24,7 +24,7 @@ from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.lines import HingedRows, lowest_part
 from trsvr.problems.losses import BENDS, curvature_bound, is_smooth
-from trsvr.problems.margins import SCRATCH, MarginKernels, Sample, raise_weights
+from trsvr.problems.margins import SCRATCH, Factors, MarginKernels, Sample, raise_weights
 from trsvr.problems.passes import (
     ChangeSum,
     DiagonalSum,
@@ -79,12 +79,12 @@ def sample_of(rows: int, weights: Vector, norms: Vector) -> Sample:
 
 
 class Information(NamedTuple):
-    """The losses' sum, Σ slope²/factor, whether some row has less curvature than asked for, and the matrix over N."""
+    """The losses' sum, Pearson's statistic, whether some row has less curvature than asked for, the matrices over N."""
 
     losses: float
-    squares: float
+    pearson: float
     is_flat: bool
-    matrix: Matrix
+    matrices: list[Matrix]
 
 
 class SampledMatrix:
@@ -109,30 +109,35 @@ class SampledMatrix:
         sample = sample_of(rows, weights, norms)
         pieces = matrix_bounds(self.n_rows).size - 1
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
-        taken, matrix, _ = self._summed(self._task(sample, weights, norms, offsets), self.rows)
+        taken, (matrix,), _ = self._summed(self._task(sample, weights, norms, offsets), self.rows, 1)
         return matrix, int(taken)
 
-    def information(self, x: Vector, observed: bool, level: float) -> Information:
-        """What `Information` has, at x. The matrix has curvatures as weights, or (not ``observed``) the rows' own."""
-        task = InformationSum(np.ascontiguousarray(x), observed, level, self._size, self._block)
-        losses, matrix, (squares, flat) = self._summed(task, self.problem.kernels)
-        return Information(losses, float(squares), flat > 0, matrix)
+    def information(self, x: Vector, factors: Factors, level: float) -> Information:
+        """What `Information` has, at x: in one reading of the rows."""
+        task = InformationSum(np.ascontiguousarray(x), factors, level, self._size, self._block)
+        losses, matrices, (pearson, flat) = self._summed(task, self.problem.kernels, 2 if factors.of_slopes else 1)
+        return Information(losses, float(pearson), flat > 0, matrices)
 
-    def _summed(self, task: Any, over: Any) -> tuple[float, Matrix, Vector]:
-        """The total, the matrix, and the two numbers that an `InformationSum` has beside it."""
-        size, beside = self._size, self._size * (self._size + self._block) + SCRATCH
+    def _summed(self, task: Any, over: Any, count: int) -> tuple[float, list[Matrix], Vector]:
+        """The total, so many matrices, and the two numbers that an `InformationSum` has beside them."""
+        size, one = self._size, self._size * (self._size + self._block)
+        beside = count * one + SCRATCH
         if self._passes is None:
             bounds = matrix_bounds(self.n_rows)
             self._passes = Passes(Runs.of_pieces(bounds), beside + 2, self.n_rows * self.d)
-        half, matrix = np.empty(size * size), np.empty((self.d, self.d))
 
-        def use(totals: Vector, parts: Matrix) -> tuple[float, Vector]:
-            add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, half)
-            return float(totals.sum()), parts[: totals.size, beside : beside + 2].sum(axis=0)
+        def use(totals: Vector, parts: Matrix) -> tuple[float, list[Vector], Vector]:
+            known = parts[: totals.size]  # added in order
+            halves = [known[:, k * one : k * one + size * size].sum(axis=0) for k in range(count)]
+            return float(totals.sum()), halves, known[:, beside : beside + 2].sum(axis=0)
 
-        total, numbers = self._passes.sums(task, over, use)
-        folded(half.reshape(size, size), matrix)
-        return total, matrix, numbers
+        total, halves, numbers = self._passes.sums(task, over, use)
+        matrices = []
+        for half in halves:
+            half *= 1.0 / self.problem.n_samples
+            matrices.append(np.empty((self.d, self.d)))
+            folded(half.reshape(size, size), matrices[-1])
+        return total, matrices, numbers
 
     def _task(self, sample: Sample, weights: Vector, norms: Vector, offsets: Vector) -> GramSum:
         return GramSum(sample, weights, norms, offsets, self._size, self._block, self._one)

@@ -185,6 +185,15 @@ class Sample(NamedTuple):
 
 
 @record
+class Factors(NamedTuple):
+    """What rows are multiplied with in the two matrices of a fitted model's covariance."""
+
+    observed: bool  # the first: their curvatures, or else their weights
+    canonical: bool  # whether the curvature that is expected is the observed one, or else the weight
+    of_slopes: int  # the second: 0, there is none; 1, slope²/weight; 2, slope²
+
+
+@record
 class MarginKernels(NamedTuple):
     """f_i(x) = weight_i · loss(x_iᵀw + intercept + offset_i, y_i) + r(w), x = (w, intercept)."""
 
@@ -326,15 +335,25 @@ class MarginKernels(NamedTuple):
         return total
 
     def sum_information(
-        self, x: Vector, observed: bool, level: float, begin: int, end: int, scratch: Vector, block: Any, out: Any
+        self,
+        x: Vector,
+        factors: Factors,
+        level: float,
+        begin: int,
+        end: int,
+        scratch: Vector,
+        block: Any,
+        out: Any,
+        other_block: Any,
+        other: Any,
     ) -> float:
-        """Losses of rows begin … end−1 at x, summed; and their outer squares times factors, added to ``out``.
+        """Losses of rows begin … end−1 at x, summed; and their outer squares times factors, added to the matrices.
 
-        A factor is the curvature, or (not ``observed``) the weight of the row. Behind the scratch Σ slope²/factor is
-        added up, and how many rows have less curvature than ``level`` times their weight.
+        Behind the scratch Pearson's statistic is added up, Σ slope²/(expected curvature), and how many rows have less
+        curvature than ``level`` times their weight.
         """
-        total, squares, flat = 0.0, 0.0, 0
-        filled = 0
+        total, pearson, flat = 0.0, 0.0, 0
+        filled, other_filled = 0, 0
         intercept = self.columns if self.intercept else -1
         together = self.rows.block()
         for start in range(begin, end, together):
@@ -343,13 +362,22 @@ class MarginKernels(NamedTuple):
             for k in range(count):
                 self.rows.touch(min(start + k + together, end - 1))
                 slope, curvature, weight = scratch[SLOPES + k], scratch[CURVATURES + k], self.scale(start + k)
-                factor = curvature if observed else weight
+                factor = curvature if factors.observed else weight
+                expected = curvature if factors.canonical else weight
                 flat += curvature < level * weight
+                if expected > 0.0:
+                    pearson += slope * (slope / expected)
                 if factor > 0.0:
-                    squares += slope * (slope / factor)
                     filled = self.rows.add_outer_square(start + k, factor, intercept, block, filled, out)
+                if factors.of_slopes > 0 and slope != 0.0:
+                    square = slope * (slope / weight) if factors.of_slopes == 1 else slope * slope
+                    other_filled = self.rows.add_outer_square(
+                        start + k, square, intercept, other_block, other_filled, other
+                    )
         self.rows.finish_squares(block, filled, out)
-        scratch[SCRATCH] += squares
+        if factors.of_slopes > 0:
+            self.rows.finish_squares(other_block, other_filled, other)
+        scratch[SCRATCH] += pearson
         scratch[SCRATCH + 1] += flat
         return total
 

@@ -16,7 +16,7 @@ from trsvr import _threads
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
 from trsvr._intrinsics import fetch_add, matrix_in
-from trsvr.problems.margins import Sample
+from trsvr.problems.margins import Factors, Sample
 
 # How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
@@ -203,22 +203,35 @@ class GramSum(NamedTuple):
 
 @record
 class InformationSum(NamedTuple):
-    """Losses (in the total) at x, and the matrix of all rows times their curvature, or their weight.
+    """Losses (in the total) at x, and one or two matrices of all rows, each with its block behind it.
 
-    Behind them two numbers: Σ slope²/factor, and how many rows have less curvature than ``level`` times their weight.
+    The first has factors of a row's curvature, or its weight; the second those of its slope. Behind them two numbers:
+    Pearson's statistic, and how many rows have less curvature than ``level`` times their weight.
     """
 
     x: Vector
-    observed: bool
+    factors: Factors
     level: float
     size: int
     block_size: int
 
     def add_run(self, kernels: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        size, rest = self.size, self.size * (self.size + self.block_size)
-        matrix, block = matrix_in(part, size, size), matrix_in(part[size * size :], self.block_size, size)
-        return kernels.sum_information(self.x, self.observed, self.level, begin, end, part[rest:], block, matrix)
+        size, one = self.size, self.size * (self.size + self.block_size)
+        other = one if self.factors.of_slopes > 0 else 0  # where there is no second matrix nothing is written to it
+        first, second = part[:one], part[other : other + one]
+        return kernels.sum_information(
+            self.x,
+            self.factors,
+            self.level,
+            begin,
+            end,
+            part[other + one :],
+            matrix_in(first[size * size :], self.block_size, size),
+            matrix_in(first, size, size),
+            matrix_in(second[size * size :], self.block_size, size),
+            matrix_in(second, size, size),
+        )
 
 
 @record
