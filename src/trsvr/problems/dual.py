@@ -62,8 +62,9 @@ _ENTRIES, _COPIES = 2**16, 4
 _MOST_ROUNDS = 16
 # How many entries are worked off before Python may look at signals and at the clock: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
-# How often a thread that waits for another's piece looks before it sleeps, and for how long it does.
-_LOOKS, _NAP_SECONDS = 300_000, 1e-4
+# How often a thread that waits for another's piece looks before it sleeps, about half a millisecond: pieces of a round
+# take as long as one another, so the other one is soon done unless it has lost its core. And how long it sleeps then.
+_LOOKS, _NAP_SECONDS = 3_000_000, 1e-4
 _ABANDONED = 2**62
 # Rows on which the length of the first dual point is tried.
 _TRIED_ROWS = 1024
@@ -359,8 +360,11 @@ class DualAscent:
 
         def work() -> None:
             piece = -1
-            while (piece := run(self.kernels, epoch, ticket, done, piece, last)) >= 0 and ticket[0] < _ABANDONED:
-                time.sleep(_NAP_SECONDS)  # another thread's piece is due, and that thread has no core
+            while (piece := run(self.kernels, epoch, ticket, done, piece, last)) >= 0:
+                while done[0] < piece - piece % self.pieces:  # another thread's piece is due, and it has no core
+                    if ticket[0] >= _ABANDONED:
+                        return
+                    time.sleep(_NAP_SECONDS)
 
         _threads.run(work, work, self.pieces, lambda: ticket.fill(_ABANDONED))
 
