@@ -136,7 +136,7 @@ def linear_facts(
 
     def closer() -> float:
         assert squares is not None
-        return float(np.sqrt(squares()) @ np.abs(x[:weights].reshape(-1, problem.n_outputs)).max(axis=1)) + shift
+        return dot(np.sqrt(squares()), np.abs(x[:weights].reshape(-1, problem.n_outputs)).max(axis=1)) + shift
 
     return GapFacts(
         least_curvature(problem.regularizer, weights),

@@ -39,7 +39,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
 from trsvr._draws import Draws
 from trsvr._intrinsics import fetch_add, read_shared
-from trsvr._vectors import copy_into
+from trsvr._vectors import copy_into, dot
 from trsvr.problems.frames import Frame
 from trsvr.problems.losses import has_dual
 from trsvr.problems.margins import MarginKernels
@@ -59,7 +59,8 @@ _PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
 _PIECES = (2**17, 2**24, 2**27)
 # A piece's share of a round is worth so many entries at least, and so many times the length of x, which is copied.
 _ENTRIES, _COPIES = 2**16, 4
-_MOST_ROUNDS = 16
+# With fewer rounds the pieces see too little of each other: what they save in time, they need in epochs.
+_FEWEST_ROUNDS, _MOST_ROUNDS = 4, 16
 # How many entries are worked off before Python may look at signals and at the clock: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
 # How often a thread that waits for another's piece looks before it sleeps, about half a millisecond: pieces of a round
@@ -101,8 +102,12 @@ def dual_price(problem: Any) -> float:
 def _shares(entries: int, d: int, buckets: int) -> tuple[int, int]:
     """Pieces that work side by side, and rounds after which they are merged: functions of the data alone."""
     pieces = min(2 ** sum(entries >= least for least in _PIECES), buckets)
-    rounds = entries // (pieces * max(_ENTRIES, _COPIES * d))
-    return pieces, max(1, min(rounds, _MOST_ROUNDS, buckets // pieces))
+    while pieces > 1:
+        rounds = min(entries // (pieces * max(_ENTRIES, _COPIES * d)), buckets // pieces)
+        if rounds >= _FEWEST_ROUNDS:
+            return pieces, min(rounds, _MOST_ROUNDS)
+        pieces //= 2
+    return 1, 1
 
 
 @kernel(fastmath=True)
@@ -306,7 +311,7 @@ class DualAscent:
         columns, centre = self.kernels.columns, at[self.kernels.columns] if self.problem.intercept else 0.0
         at[:columns] -= gradient[:columns] / self.strength
         mean = gradient[columns] if self.problem.intercept else 0.0
-        part = self._best_part(centre * mean, self.strength * float(at[:columns] @ at[:columns]) + self._slack(mean))
+        part = self._best_part(centre * mean, self.strength * dot(at[:columns], at[:columns]) + self._slack(mean))
         at[:columns] *= part
         self.slopes *= part
         x[:] = self.frame.inside(at)
@@ -390,7 +395,7 @@ class DualAscent:
         """
         conjugates, mean = self._conjugates()
         columns, x = self.kernels.columns, self.frame.outside(x)
-        bound = value + conjugates + 0.5 * self.strength * float(x[:columns] @ x[:columns])
+        bound = value + conjugates + 0.5 * self.strength * dot(x[:columns], x[:columns])
         if self.problem.intercept:
             longest = max(1.0, self.problem.largest_squared_row)
             bound += -x[columns] * mean + 0.5 * mean * mean * longest / self.strength

@@ -14,6 +14,7 @@ from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector, as_array
 from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for, is_record, record
+from trsvr._vectors import dot
 from trsvr.problems import fingerprint
 from trsvr.problems.base import LinearProblem, Problem
 from trsvr.problems.centring import CentredProblem, Centring, SmallCentredProblem
@@ -360,7 +361,7 @@ class LinearModel(LinearProblem):
     def why_few_digits(self) -> str:
         """Without an intercept nothing is centred."""
         squares = self.mean_squared_row
-        if self.intercept or squares - float(self.column_means @ self.column_means) > _FAR * squares:
+        if self.intercept or squares - dot(self.column_means, self.column_means) > _FAR * squares:
             return ""
         return "columns far from zero cost digits: centre them, or add an intercept"
 
