@@ -192,7 +192,8 @@ def text():
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-def test_same_bits_on_any_number_of_threads(text, intercept):
+def test_same_bits_on_any_number_of_threads(intercept):
+    text = datasets.text_like(9000, 6000, words_per_row=80.0, seed=2)
     problem = LinearModel(text.X, text.y, Logistic(), L2(1e-4), intercept=intercept)
     assert DualAscent(problem).pieces == 2, "a set on which threads share the work"
     runs = [trsvr.minimize(problem, trsvr.SDCA(), max_epochs=4, tol=None, threads=threads) for threads in (1, 2, 16)]

@@ -44,11 +44,11 @@ class DualRules(Rules):
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
     newton_from: float = 1e-3
     #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more
-    quick_dual: float = 0.4
+    quick_dual: float = 0.7
     #: an ascent whose first iteration is slower than this gives way to Newton steps: it will not come to more than they
-    slow_start: float = 0.2
+    slow_start: float = 0.5
     #: one that is slower than this is given up for good
-    slowest_dual: float = 0.05
+    slowest_dual: float = 0.2
     #: the ascent takes over again from Newton steps of less than this part of its rate
     slower_newton: float = 0.7
 
