@@ -102,6 +102,25 @@ class Logistic(NamedTuple):
         return -label * share
 
 
+class _LogisticAt(Logistic):
+    """The same at margins whose exponential is known: plain formulas share it, as compiled ones do."""
+
+    known: Numbers
+
+    def exponential(self, margin: Numbers) -> Numbers:
+        """As it was found."""
+        return self.known
+
+
+def sharing(loss: Any, margins: Vector) -> Any:
+    """The loss, for plain formulas at these margins alone."""
+    if type(loss) is not Logistic:
+        return loss
+    shared = _LogisticAt()
+    shared.known = loss.exponential(margins)
+    return shared
+
+
 @record
 class SquaredHinge(NamedTuple):
     """max(0, 1 − y z)², y = ±1; the curvature is the one-sided one at the kink."""

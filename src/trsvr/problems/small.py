@@ -31,6 +31,7 @@ from trsvr.problems.losses import (
     bend_of,
     curvature_bound,
     is_smooth,
+    sharing,
 )
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.matrix import as_matrix
@@ -140,12 +141,23 @@ class SmallModel:
         slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
         return [(rows, self.design[rows]) for rows in slices]
 
+    @property
+    def _row_weights(self) -> Vector:
+        return self.ones if self.scale is None else self.scale
+
     @cached_property
+    @np.errstate(all="ignore")
+    def column_means(self) -> Vector:
+        """Weighted, of each column."""
+        return self._mean_row(self._row_weights) if self.outputs == 1 else self._mean_row(self._row_weights[None])[0]
+
+    @cached_property
+    @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
-        """Of each column."""
-        return (
-            np.einsum("ij,ij,i->j", self.design, self.design, self.ones if self.scale is None else self.scale) / self.n
-        )
+        """Weighted, of each column."""
+        weights = self._row_weights
+        total: Vector = sum(weights[rows] @ (piece * piece) for rows, piece in self._pieces)
+        return total / self.n
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
@@ -158,28 +170,26 @@ class SmallModel:
     def is_centred(self) -> bool:
         """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
         columns = self.penalised // self.outputs
-        means = self._mean_row(self.ones if self.scale is None else self.scale)[:columns]
+        means = self.column_means[:columns]
         return bool((means * means <= _CENTRED * self.mean_squares[:columns]).all())
 
     def centred(self, columns: int) -> tuple[SmallModel, Vector]:
         """The same rows with these columns centred, and what was subtracted: their weighted means."""
         other = object.__new__(SmallModel)
-        vars(other).update(vars(self), design=self.design.copy())
-        for known in ("is_centred", "mean_squares", "_turned"):
+        first = _finite_part(self.column_means, columns)
+        vars(other).update(vars(self), design=self.design - first)
+        for known in ("is_centred", "column_means", "mean_squares", "_turned"):
             vars(other).pop(known, None)
         other._cut_up()
-        weights = self.ones if self.scale is None else self.scale
-        means, rows = np.zeros(columns), other.design[:, :columns]
-        for _ in range(2):  # twice: a constant column is then zero, to its last bit
-            with np.errstate(all="ignore"):
-                rest = other._mean_row(weights)[:columns]
-            rest[~np.isfinite(rest)] = 0.0
-            rows -= rest
-            means += rest
+        # Twice: a constant column is then zero, to its last bit.
+        rest = _finite_part(other.column_means, columns)
+        other.design -= rest
+        del other.column_means
+        means = (first + rest)[:columns]
         middles = bulk_of(means, self.design[evenly(self.n), :columns]).middles
         if (moved := middles != means).any():
             means = middles
-            rows[:, moved] = self.design[:, :columns][:, moved] - middles[moved]
+            other.design[:, :columns][:, moved] = self.design[:, :columns][:, moved] - middles[moved]
         _ = other.mean_squares  # once for all penalties
         return other, means
 
@@ -246,15 +256,15 @@ class SmallModel:
     # ------------------------------------------------------------------------------------------------- full passes
 
     @np.errstate(all="ignore")
-    def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix]:
-        """Value and gradient, the margins, and the rows' weighted curvatures; both are probabilities where K > 1."""
+    def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix, Matrix]:
+        """Value and gradient, margins, the rows' weighted curvatures (both are probabilities where K > 1), slopes."""
         table = self.margins(x)
         if self.offset is not None:
             table += self.offset
         if self.outputs == 1:
-            loss, labels = self.loss, self.labels
-            values, slopes = loss.value(table, labels), loss.slope(table, labels)
-            kept, curvatures = table, self.weighted(loss.curvature(table, labels) * self.ones)
+            loss, labels = sharing(self.loss, table), self.labels
+            values, slopes, curvatures = loss.value(table, labels), loss.slope(table, labels), self.bent(loss, table)
+            kept = table
         else:
             values, slopes = self.loss.value_and_slopes(table, self.labels), table
             kept = curvatures = table.copy()
@@ -264,7 +274,12 @@ class SmallModel:
         weights = x[: self.penalised]
         value += float(np.sum(self.regularizer.value(weights, self.penalised)))
         gradient[: self.penalised] += self.regularizer.slope(weights, self.penalised)
-        return value, gradient, kept, curvatures
+        return value, gradient, kept, curvatures, slopes
+
+    def bent(self, loss: Any, margins: Vector) -> Vector:
+        """Weighted curvatures of the rows; a loss may have one for all of them."""
+        curvatures = loss.curvature(margins, self.labels)
+        return self.weighted(curvatures if np.ndim(curvatures) else curvatures * self.ones)
 
     @np.errstate(all="ignore")
     def hessian_product(self, x: Vector, v: Vector) -> Vector:
@@ -290,6 +305,11 @@ class SmallModel:
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
         return penalty_curvatures(self.regularizer, x, self.penalised)
+
+
+def _finite_part(means: Vector, columns: int) -> Vector:
+    """Means of so many columns, zero where they are no numbers; and zero for the intercept."""
+    return np.where(np.isfinite(means) & (np.arange(means.size) < columns), means, 0.0)
 
 
 def squared_norms(matrix: Any) -> Vector:
@@ -384,14 +404,17 @@ class SmallView(_View):
 
     def __init__(self, model: SmallModel) -> None:
         super().__init__(model)
-        self.margins, self.weights = np.zeros(model.n), np.zeros(model.n)
+        self.margins = self.weights = np.zeros(model.n)
+        # As they are without being raised; None where the view comes from a checkpoint.
+        self._slopes_and_weights: tuple[Vector, Vector] | None = None
         bound = curvature_bound(model.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
         self._bound = 0.0 if bound is None else bound
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
-        value, gradient, self.margins, self.weights = self.model.evaluate(x)
+        value, gradient, self.margins, self.weights, slopes = self.model.evaluate(x)
+        self._slopes_and_weights = slopes, self.weights
         return value, gradient
 
     def snapshot(self) -> dict[str, Any]:
@@ -404,6 +427,7 @@ class SmallView(_View):
             if snapshot[name].shape != known.shape or snapshot[name].dtype != known.dtype:
                 raise ValueError(f"{name} must have {known.size} numbers, got shape {snapshot[name].shape}")
         self.margins, self.weights = snapshot["margins"].copy(), snapshot["weights"].copy()
+        self._slopes_and_weights = None
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
@@ -427,7 +451,8 @@ class SmallView(_View):
     def line_of_losses(self, along: Matrix) -> tuple[float, float]:
         """Σ φ' t and Σ φ'' t², where margins change by t."""
         model, there, weighted = self.model, self.margins + along, self.model.weighted(along)
-        slopes, curvatures = model.loss.slope(there, model.labels), model.loss.curvature(there, model.labels)
+        loss = sharing(model.loss, there)
+        slopes, curvatures = loss.slope(there, model.labels), loss.curvature(there, model.labels)
         return float((slopes * weighted).sum()), float((curvatures * along * weighted).sum())
 
     def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
@@ -442,11 +467,13 @@ class SmallView(_View):
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
         model, n = self.model, self.n_rows
-        slopes = model.loss.slope(self.margins, model.labels)
-        curvatures = model.loss.curvature(self.margins, model.labels) * model.ones
-        squares = (slopes * slopes, curvatures**2)
-        mean, slope, curved = (float(model.weighted(one).sum()) / n for one in (curvatures, *squares))
-        return np.array([[mean]]), math.sqrt(slope), math.sqrt(curved)
+        if self._slopes_and_weights is None:
+            slopes = model.loss.slope(self.margins, model.labels)
+            self._slopes_and_weights = slopes, model.bent(model.loss, self.margins)
+        slopes, weights = self._slopes_and_weights
+        curvatures = weights if model.scale is None else weights / model.scale
+        mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
+        return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
 
     def steady(self, length: float) -> bool:
         """Whether curvatures stay above their half where slopes move by t times them."""
@@ -499,7 +526,7 @@ class SmallOutputView(_View):
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
-        value, gradient, self._probabilities, _ = self.model.evaluate(x)
+        value, gradient, self._probabilities, *_ = self.model.evaluate(x)
         self._chances = self._probabilities
         return value, gradient
 

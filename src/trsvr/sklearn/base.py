@@ -66,7 +66,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         _check.positive("tol", self.tol, zero=True)
         _check.whole("max_iter", self.max_iter, at_least=0)
-        given = self.get_params(deep=False)
+        given = vars(self)  # get_params would look at the signature first, which takes as long as a small fit's step
         for name in ("fit_intercept", "warm_start", "refit"):
             value = given.get(name, False)
             if not isinstance(value, (bool, np.bool_)):
