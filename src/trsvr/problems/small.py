@@ -125,6 +125,7 @@ class SmallModel:
             table = table if chosen is None else table[chosen]
             self.offset = table[:, 0] if self.outputs == 1 else table.T
         self.ones = np.ones(self.n)  # a loss may have one curvature for all rows
+        self.prices: dict[type, Prices] = {}  # of its views, once found
         self._cut_up()
 
     def _cut_up(self) -> None:
@@ -339,10 +340,16 @@ class _View(CurvatureView):
 
     def __init__(self, model: SmallModel) -> None:
         self.model, self.n_rows = model, model.n
+        if type(self) not in model.prices:
+            model.prices[type(self)] = self._find_prices()
+        self._prices = model.prices[type(self)]
+
+    def _find_prices(self) -> Prices:
+        model = self.model
         d = model.design.shape[1] * model.outputs // self.n_outputs
         known = Prices.of_rows(model.n, d, self.n_outputs, model.design.size)
         line = 1.0 if is_smooth(model.loss) else math.inf
-        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER, line=line)
+        return known._replace(matrix_row=known.matrix_row / _CHEAPER, line=line)
 
     def prices(self) -> Prices:
         """What arithmetic costs."""
@@ -521,8 +528,10 @@ class SmallOutputView(_View):
     def __init__(self, model: SmallModel) -> None:
         self.n_outputs = model.outputs
         super().__init__(model)
-        self._prices = self._prices._replace(batch_row=np.inf)
         self._probabilities = self._chances = np.zeros((model.outputs, model.n))
+
+    def _find_prices(self) -> Prices:
+        return super()._find_prices()._replace(batch_row=math.inf)
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
@@ -606,8 +615,10 @@ class WholeOutputView(SmallOutputView):
     def __init__(self, model: SmallModel) -> None:
         super().__init__(model)
         self.n_outputs = 1
-        _View.__init__(self, model)
-        self._prices = self._prices._replace(batch_row=np.inf)
+
+    def _find_prices(self) -> Prices:
+        self.n_outputs = 1
+        return super()._find_prices()
 
     @np.errstate(all="ignore")
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
