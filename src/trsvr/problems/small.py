@@ -53,7 +53,8 @@ _LONE_PRODUCTS = 2**18
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
-# How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
+# How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
+# several outputs it is no cheaper: their products are of matrices, too.
 _CHEAPER = 8.0
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
@@ -349,7 +350,8 @@ class _View(CurvatureView):
         d = model.design.shape[1] * model.outputs // self.n_outputs
         known = Prices.of_rows(model.n, d, self.n_outputs, model.design.size)
         line = 1.0 if is_smooth(model.loss) else math.inf
-        return known._replace(matrix_row=known.matrix_row / _CHEAPER, line=line)
+        cheaper = _CHEAPER if self.n_outputs == 1 else 1.0
+        return known._replace(matrix_row=known.matrix_row / cheaper, line=line)
 
     def prices(self) -> Prices:
         """What arithmetic costs."""
