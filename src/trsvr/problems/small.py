@@ -1,8 +1,8 @@
 """Small data without compiling: full passes and curvatures of a linear model in NumPy, all rows at once.
 
 The rows are one dense matrix of float64, with a column of ones for an intercept and without the rows of weight zero.
-Its products are made in pieces that are too small for BLAS to wake its threads: nobody waits for them, and results
-have the same bits for any number of them.
+Its products are made in pieces that are too small for BLAS to wake its threads, or with one thread alone: nobody waits
+for them, and results have the same bits for any number of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
 from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, softmax_stays_steady, stays_steady
@@ -225,10 +226,15 @@ class SmallModel:
     @np.errstate(all="ignore")
     def gram(self, weights: Vector) -> Matrix:
         """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
+        if weights.ndim > 1:
+            # Half of a symmetric product is enough, but BLAS divides that among threads wherever it is not told not to.
+            with one_blas_thread():
+                rooted = (self.design * root[:, None] for root in np.sqrt(weights))
+                return np.stack([table.T @ table for table in rooted]) / self.n
         rows, piece = self._blocks[0]
-        total = _gram(piece, weights[..., rows])
+        total = _gram(piece, weights[rows])
         for rows, piece in self._blocks[1:]:
-            total += _gram(piece, weights[..., rows])
+            total += _gram(piece, weights[rows])
         total /= self.n
         return total
 
@@ -321,9 +327,7 @@ def squared_norms(matrix: Any) -> Vector:
     return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
 
 
-def _gram(piece: Matrix, weights: Matrix) -> Matrix:
-    if weights.ndim > 1:
-        return np.stack([_gram(piece, of_one) for of_one in weights])
+def _gram(piece: Matrix, weights: Vector) -> Matrix:
     return (piece.T * weights) @ piece
 
 
