@@ -109,17 +109,17 @@ class SampledMatrix:
         sample = sample_of(rows, weights, norms)
         pieces = matrix_bounds(self.n_rows).size - 1
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
-        taken, matrix, _ = self._summed(self._task(sample, weights, norms, offsets), self.rows)
+        taken, matrix, _ = self._summed(self._task(sample, weights, norms, offsets), self.rows, rows)
         return matrix, int(taken)
 
     def information(self, x: Vector, observed: bool, level: float) -> Information:
         """What `Information` has, at x. The matrix has curvatures as weights, or (not ``observed``) the rows' own."""
         task = InformationSum(np.ascontiguousarray(x), observed, level, self._size, self._block)
-        losses, matrix, (squares, flat) = self._summed(task, self.problem.kernels)
+        losses, matrix, (squares, flat) = self._summed(task, self.problem.kernels, self.n_rows)
         return Information(losses, float(squares), flat > 0, matrix)
 
-    def _summed(self, task: Any, over: Any) -> tuple[float, Matrix, Vector]:
-        """The total, the matrix, and the two numbers that an `InformationSum` has beside it."""
+    def _summed(self, task: Any, over: Any, rows: int) -> tuple[float, Matrix, Vector]:
+        """The total, the matrix of so many rows, and the two numbers that an `InformationSum` has beside it."""
         size, beside = self._size, self._size * (self._size + self._block) + SCRATCH
         if self._passes is None:
             bounds = matrix_bounds(self.n_rows)
@@ -130,7 +130,9 @@ class SampledMatrix:
             add_parts(parts, 0, totals.size, 1.0 / self.problem.n_samples, half)
             return float(totals.sum()), parts[: totals.size, beside : beside + 2].sum(axis=0)
 
-        total, numbers = self._passes.sums(task, over, use)
+        # Multiplications of a row with itself are made in the registers: several take the time of a number read.
+        work = self.n_rows + min(rows, self.n_rows) * self.d**2 / 4.0
+        total, numbers = self._passes.sums(task, over, use, work=work)
         folded(half.reshape(size, size), matrix)
         return total, matrix, numbers
 
