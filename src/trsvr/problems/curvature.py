@@ -23,7 +23,7 @@ from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.lines import HingedRows, lowest_part
-from trsvr.problems.losses import BENDS, curvature_bound, is_smooth
+from trsvr.problems.losses import BENDS, curvature_bound, is_smooth, sharing
 from trsvr.problems.margins import SCRATCH, MarginKernels, Sample, raise_weights
 from trsvr.problems.passes import (
     ChangeSum,
@@ -64,9 +64,14 @@ def draw_runs(
     return random.integers(n_rows, size=count), min(length, n_rows)
 
 
+def matrix_pieces(n_rows: int) -> int:
+    """Into how many pieces the rows of a sampled matrix are cut."""
+    return min(_PIECES, max(1, n_rows // 64))
+
+
 def matrix_bounds(n_rows: int) -> Indices:
-    """Where the rows of a sampled matrix are cut into pieces."""
-    return np.linspace(0, n_rows, min(_PIECES, max(1, n_rows // 64)) + 1).astype(np.int64)
+    """Where these begin and end."""
+    return np.linspace(0, n_rows, matrix_pieces(n_rows) + 1).astype(np.int64)
 
 
 def sample_of(rows: int, weights: Vector, norms: Vector) -> Sample:
@@ -107,7 +112,7 @@ class SampledMatrix:
         # Where all rows are taken, their lengths do not matter.
         norms = self.problem.squared_rows if rows < self.n_rows else weights
         sample = sample_of(rows, weights, norms)
-        pieces = matrix_bounds(self.n_rows).size - 1
+        pieces = matrix_pieces(self.n_rows)
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
         taken, matrix, _ = self._summed(self._task(sample, weights, norms, offsets), self.rows, rows)
         return matrix, int(taken)
@@ -272,10 +277,12 @@ class MarginView(CurvatureView):
         if self.problem.intercept:
             along += step[-1]
         scaled = along * counts
-        slopes = loss.slope(margins + along, labels) - loss.slope(margins, labels)
+        ends = margins + along
+        at_ends = sharing(loss, ends)
+        slopes = at_ends.slope(ends, labels) - loss.slope(margins, labels)
         slope = dot(gradient + self.penalty_slopes(there) - self.penalty_slopes(x), step)
         curvature = dot(self.penalty_curvatures(there) * step, step)
-        curvatures = loss.curvature(margins + along, labels)
+        curvatures = at_ends.curvature(ends, labels)
         share = self.n_rows / (self.problem.n_samples * along.size)  # rows of weight zero do not count
         slope += share * float((slopes * scaled).sum())
         return slope, curvature + share * float((curvatures * along * scaled).sum()), along.size
