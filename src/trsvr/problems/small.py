@@ -48,9 +48,10 @@ if TYPE_CHECKING:
 _NUMBERS = 2**17
 _WORK = 2**21
 _COLUMNS = 96
-# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices.
+# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices (OpenBLAS
+# takes a thread for each 2¹⁸ whole ones).
 _LONE_ENTRIES = 9000
-_LONE_PRODUCTS = 2**18
+_LONE_PRODUCTS = 2**19 - 1
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
@@ -136,10 +137,6 @@ class SmallModel:
         self._pieces = self._cut(most)
         self._blocks = self._cut(_LONE_PRODUCTS // (d * d))
 
-    @cached_property
-    def _turned(self) -> list[Matrix]:
-        return [np.ascontiguousarray(piece.T) for _, piece in self._pieces]
-
     def _cut(self, most: int) -> list[tuple[slice, Matrix]]:
         slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
         return [(rows, self.design[rows]) for rows in slices]
@@ -181,7 +178,7 @@ class SmallModel:
         other = object.__new__(SmallModel)
         first = _finite_part(self.column_means, columns)
         vars(other).update(vars(self), design=self.design - first)
-        for known in ("is_centred", "column_means", "mean_squares", "_turned"):
+        for known in ("is_centred", "column_means", "mean_squares"):
             vars(other).pop(known, None)
         other._cut_up()
         # Twice: a constant column is then zero, to its last bit.
@@ -206,8 +203,8 @@ class SmallModel:
                 np.dot(piece, x, out=out[rows])
             return out
         table, weights = np.empty((self.outputs, self.n)), np.ascontiguousarray(x.reshape(-1, self.outputs).T)
-        for (rows, _), turned in zip(self._pieces, self._turned, strict=True):
-            table[:, rows] = weights @ turned
+        for rows, piece in self._pieces:
+            table[:, rows] = weights @ piece.T
         return table
 
     def sums(self, factors: Matrix) -> Vector:
@@ -640,10 +637,9 @@ class WholeOutputView(SmallOutputView):
         most = max(1, _LONE_PRODUCTS // together.size)
         for begin in range(0, self.n_rows, most):
             together += weighted[begin : begin + most].T @ spread[begin : begin + most]
-        blocks = together.reshape(outputs, d, outputs, d)
-        for k in range(outputs):
-            blocks[k, :, k] = 0.0
-            blocks[k, :, k] = -blocks[k].sum(axis=1)
+        blocks, own = together.reshape(outputs, d, outputs, d), np.arange(outputs)
+        blocks[own, :, own] = 0.0
+        blocks[own, :, own] = -blocks.sum(axis=2)
         matrix = blocks.transpose(1, 0, 3, 2).reshape(together.shape) / self.n_rows
         if d * outputs > model.penalised:
             # What all intercepts have in common the losses do not see: it stays where it is, and rounding out of it.

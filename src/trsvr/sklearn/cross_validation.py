@@ -192,7 +192,7 @@ class TRSVRClassifierCV(ClassifierBase):
             found = [*found[-2:], (float(self.Cs_[k]), coef, intercept)]
             model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
             if scorer is None:
-                scores[k] = np.average(model._places(X_test) == places_test, weights=params_here.get("sample_weight"))
+                scores[k] = _accuracy(model._places(X_test) == places_test, params_here.get("sample_weight"))
             else:
                 scores[k] = scorer(model, X_test, y_test, **params_here)
             iterations[k] = max(result.epochs for result in results)
@@ -302,6 +302,10 @@ def _steps(begin: float, end: float, C: float) -> float:
     """How far C lies beyond ``end``, where the way from ``begin`` to there is one, in logarithms; zero without a way."""
     finite = 0.0 < begin < end < math.inf and 0.0 < C < math.inf
     return math.log(C / end) / math.log(end / begin) if finite else 0.0
+
+
+def _accuracy(right: Array, weights: Array | None) -> float:
+    return np.count_nonzero(right) / right.size if weights is None else float(np.average(right, weights=weights))
 
 
 def _with_labels(scorer: Any, classes: Array) -> Any:
