@@ -284,7 +284,7 @@ class SmallModel:
     def bent(self, loss: Any, margins: Vector) -> Vector:
         """Weighted curvatures of the rows; a loss may have one for all of them."""
         curvatures = loss.curvature(margins, self.labels)
-        return self.weighted(curvatures if np.ndim(curvatures) else curvatures * self.ones)
+        return self.weighted(curvatures if isinstance(curvatures, np.ndarray) else curvatures * self.ones)
 
     @np.errstate(all="ignore")
     def hessian_product(self, x: Vector, v: Vector) -> Vector:
