@@ -224,16 +224,23 @@ class SmallModel:
     def gram(self, weights: Vector) -> Matrix:
         """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
         if weights.ndim > 1:
-            # Half of a symmetric product is enough, but BLAS divides that among threads wherever it is not told not to.
-            with one_blas_thread():
-                rooted = (self.design * root[:, None] for root in np.sqrt(weights))
-                return np.stack([table.T @ table for table in rooted]) / self.n
+            return self._grams(np.sqrt(weights))
         rows, piece = self._blocks[0]
         total = _gram(piece, weights[rows])
         for rows, piece in self._blocks[1:]:
             total += _gram(piece, weights[rows])
         total /= self.n
         return total
+
+    def _grams(self, roots: Matrix) -> Matrix:
+        """A matrix for each of K vectors, from the roots of the weights: half of a symmetric product is enough."""
+        totals, scaled = np.empty((len(roots), *(self.design.shape[1],) * 2)), np.empty_like(self.design)
+        with one_blas_thread():  # such a product would be divided among threads whatever its size
+            for root, total in zip(roots, totals, strict=True):
+                np.multiply(self.design, root[:, None], out=scaled)
+                np.matmul(scaled.T, scaled, out=total)
+        totals /= self.n
+        return totals
 
     @np.errstate(all="ignore")
     def sampled_gram(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
