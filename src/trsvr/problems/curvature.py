@@ -159,8 +159,7 @@ class MarginView(CurvatureView):
         self.kernels = problem.kernels
         self.n_rows = problem.kernels.labels.size
         self.d = problem.n_parameters
-        self.margins = np.zeros(self.n_rows)
-        self.weights = np.zeros(self.n_rows)
+        self.margins, self.weights = problem.memory_of_rows()
         self._raised = False  # whether the curvatures are
         # One of the package's, which take arrays: a compiled call would cost ten times as much on few columns.
         self._known_penalty = least_curvature(problem.regularizer, self.d) is not None
@@ -178,6 +177,11 @@ class MarginView(CurvatureView):
     def prices(self) -> Prices:
         """What arithmetic costs."""
         return self._prices
+
+    def close(self) -> None:
+        """Leave the memory to the next run."""
+        self.problem.keep_memory(self.margins, self.weights)
+        self.margins = self.weights = np.empty(0)
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
