@@ -196,7 +196,7 @@ class LinearModel(LinearProblem):
         return []
 
     def memory_of_rows(self) -> tuple[Vector, Vector]:
-        """Two zeros for each row, in memory of an earlier run where there is some: fresh pages cost as much as a pass."""
+        """Two zeros for each row, in an earlier run's memory where there is some: fresh pages cost as much as a pass."""
         try:
             memory = self._spare.pop()
         except IndexError:
@@ -205,10 +205,10 @@ class LinearModel(LinearProblem):
             vector.fill(0.0)
         return memory
 
-    def keep_memory(self, *memory: Vector) -> None:
+    def keep_memory(self, first: Vector, second: Vector) -> None:
         """Keep what a view has used, unless that is much."""
-        if memory[0].size <= _ROWS_KEPT and len(self._spare) < 2:
-            self._spare.append(memory)
+        if first.size <= _ROWS_KEPT and len(self._spare) < 2:
+            self._spare.append((first, second))
 
     def _outputs_of(self, loss: Any) -> int:
         return len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from trsvr._arrays import Numbers
+from trsvr._arrays import Numbers, Vector
 from trsvr._compile import jitable, record
 from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
 from trsvr._linking import PART

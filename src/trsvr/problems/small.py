@@ -155,8 +155,9 @@ class SmallModel:
     @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
         """Weighted, of each column."""
-        weights = self._row_weights
-        total: Vector = sum(weights[rows] @ (piece * piece) for rows, piece in self._pieces)
+        weights, total = self._row_weights, np.zeros(self.design.shape[1])
+        for rows, piece in self._pieces:
+            total += weights[rows] @ (piece * piece)
         return total / self.n
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:

@@ -30,8 +30,8 @@ class TRSVRClassifierCV(ClassifierBase):
     On every fold it follows the path of minimisers from the smallest C to the largest, each beginning at the one
     before, and scores them on the rows left out. The C of the best mean score is fitted on all rows, as exactly as by
     `TRSVRClassifier`. Fits on the path, which are only scored, meet 100 ``tol`` (by default 1e-4, as those of
-    ``LogisticRegressionCV``) and leave at most the square of that of their objective undone; with ``refit=False``, where
-    the coefficients come from them, they meet ``tol``.
+    ``LogisticRegressionCV``) and leave at most the square of that of their objective undone. With ``refit=False`` the
+    coefficients come from them, and they meet ``tol``.
 
     Parameters
     ----------
@@ -138,9 +138,7 @@ class TRSVRClassifierCV(ClassifierBase):
         jobs = min(effective_n_jobs(self.n_jobs), len(folds)) if self.device in (None, "cpu") else 1
         means = self._means(None)
         looseness = PATH_LOOSENESS if self.refit else 1.0
-        of_fold = means._replace(
-            threads=max(1, means.threads // jobs), decrease=PATH_DECREASE, looseness=looseness
-        )
+        of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE, looseness=looseness)
         paths = [partial(self._path, X, y, places, total, train, test, of_fold, score_params) for train, test in folds]
         if jobs > 1:
             done = Parallel(n_jobs=jobs, prefer="threads")(delayed(path)() for path in paths)
@@ -299,7 +297,7 @@ def next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Array
 
 
 def _steps(begin: float, end: float, C: float) -> float:
-    """How far C lies beyond ``end``, where the way from ``begin`` to there is one, in logarithms; zero without a way."""
+    """How far C lies beyond ``end``, in logarithms, where the way there from ``begin`` is one; zero without a way."""
     finite = 0.0 < begin < end < math.inf and 0.0 < C < math.inf
     return math.log(C / end) / math.log(end / begin) if finite else 0.0
 

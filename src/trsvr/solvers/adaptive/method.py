@@ -130,7 +130,9 @@ class AdaptiveTRSVR(Solver):
 
     def close(self, state: State) -> None:
         """The views are not needed any more."""
-        own_state(state).here.close(), own_state(state).there.close()
+        own = own_state(state)
+        own.here.close()
+        own.there.close()
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""
