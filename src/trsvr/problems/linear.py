@@ -196,7 +196,7 @@ class LinearModel(LinearProblem):
         return []
 
     def memory_of_rows(self) -> tuple[Vector, Vector]:
-        """Two zeros for each row, in an earlier run's memory where there is some: fresh pages cost as much as a pass."""
+        """Two zeros for each row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
         try:
             memory = self._spare.pop()
         except IndexError:
