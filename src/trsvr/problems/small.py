@@ -142,6 +142,11 @@ class SmallModel:
         return [(rows, self.design[rows]) for rows in slices]
 
     @property
+    def _thin_pieces(self) -> list[tuple[slice, Matrix]]:
+        """Pieces for a vector; with several outputs the usual ones are for a matrix."""
+        return self._pieces if self.outputs == 1 else self._cut(_LONE_ENTRIES // self.design.shape[1])
+
+    @property
     def _row_weights(self) -> Vector:
         return self.ones if self.scale is None else self.scale
 
@@ -149,14 +154,17 @@ class SmallModel:
     @np.errstate(all="ignore")
     def column_means(self) -> Vector:
         """Weighted, of each column."""
-        return self._mean_row(self._row_weights) if self.outputs == 1 else self._mean_row(self._row_weights[None])[0]
+        weights, total = self._row_weights, np.zeros(self.design.shape[1])
+        for rows, piece in self._thin_pieces:
+            total += weights[rows] @ piece
+        return total / self.n
 
     @cached_property
     @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
         """Weighted, of each column."""
         weights, total = self._row_weights, np.zeros(self.design.shape[1])
-        for rows, piece in self._pieces:
+        for rows, piece in self._thin_pieces:
             total += weights[rows] @ (piece * piece)
         return total / self.n
 
