@@ -50,7 +50,8 @@ def theirs(**parameters):
 def test_it_is_logistic_regression_cv(data, parameters, refit):
     X, y = data
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
-    ours = TRSVRClassifierCV(CS, cv=3, refit=refit, **parameters).fit(X, y, sample_weight=weights)
+    # Coefficients on the path have the digits of 100 tol where all rows are fitted in the end.
+    ours = TRSVRClassifierCV(CS, cv=3, refit=refit, tol=1e-8, **parameters).fit(X, y, sample_weight=weights)
     peer = theirs(refit=refit, **parameters).fit(X, y, sample_weight=weights)
     assert pytest.approx(peer.C_) == ours.C_
     np.testing.assert_array_equal(ours.Cs_, peer.Cs_)
@@ -61,6 +62,15 @@ def test_it_is_logistic_regression_cv(data, parameters, refit):
     assert ours.n_iter_.shape == peer.n_iter_[:, 0].shape
     assert ours.score(X, y) == pytest.approx(peer.score(X, y), rel=1e-6)
     assert hasattr(ours, "loss_curve_") == refit
+
+
+def test_the_default_tolerance_is_enough_for_scores(data):
+    X, y = data
+    for scoring, tolerance in (("accuracy", 0.0), ("neg_log_loss", 1e-5)):
+        ours = TRSVRClassifierCV(CS, cv=3, scoring=scoring).fit(X, y)
+        peer = theirs(scoring=scoring).fit(X, y)
+        assert_allclose(ours.scores_, peer.scores_[:, 0], rtol=tolerance)
+        assert pytest.approx(peer.C_) == ours.C_
 
 
 def test_the_order_of_the_strengths_does_not_matter(data):

@@ -296,7 +296,9 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
             if content is not None:
                 with _fitting():
                     run.state.restore(content["state"])
-            return loop.run(begun=content is not None)
+            result = loop.run(begun=content is not None)
+            run.method.close(run.state)
+            return result
         except NotFinite as error:  # already while the method was set up
             return loop.ended(Status.NOT_FINITE, str(error))
         except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Vector
+from trsvr._vectors import dot
 from trsvr.engine.draws import RowSource
 from trsvr.engine.keeper import Keeper
 from trsvr.engine.plan import RunPlan
@@ -105,11 +106,12 @@ class Loop:
 
     def _look(self, report: EpochReport) -> bool:
         run, test, state, gradient = self.work, self.plan.test, self.work.state, self.work.gradient
-        status = test.judge(state.value, gradient, run.has_value, state.progress)
+        size = dot(gradient, gradient)
+        status = test.judge(state.value, gradient, run.has_value, state.progress, size)
         if status is not None and status.success and run.method.needs_reference and run.epoch:
             run.charge_evaluation()
-        self.best.offer(run.x, state.value, gradient, status is Status.CONVERGED)
-        row = run.row(report, gradient)
+        self.best.offer(run.x, state.value, gradient, size, status is Status.CONVERGED)
+        row = run.row(report, size)
         status = status or self.plan.limits.reached(row)
         if status is not None:
             doubtful = status is Status.ROUNDING_FLOOR

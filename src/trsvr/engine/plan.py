@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class RunPlan:
     def __post_init__(self) -> None:
         _ = self.method  # refuses what is no solver
 
-    @property
+    @cached_property
     def method(self) -> Solver:
         """The solver, with the members that a user's own may lack."""
         return as_solver(self.solver)

@@ -22,6 +22,8 @@ from trsvr.solvers.base import EpochReport, Solver, State
 # Steps become shorter by a factor of two to four: after so many the domain would be a point.
 _MOST_OUTSIDE = 30
 _SAME_VALUE = 8 * float(np.finfo(float).eps)
+# Columns of the trace that say what an epoch did; those before them are counted here, or belong to the point.
+_OF_THE_REPORT = TRACE_COLUMNS[8:]
 
 
 @dataclass
@@ -38,19 +40,21 @@ class Best:
         """Before anything has been evaluated."""
         return cls(x.copy(), math.nan, np.full(x.size, math.nan), has_value)
 
-    def offer(self, x: Vector, value: float, gradient: Vector, converged: bool) -> None:
-        """Take a point over if it is better, or the one that a run ends with."""
-        size, before = dot(gradient, gradient), dot(self.gradient, self.gradient)
+    def offer(self, x: Vector, value: float, gradient: Vector, size: float, converged: bool) -> None:
+        """Take a point over if it is better, or the one that a run ends with; ``size`` is ‖∇f‖² there."""
         if not (math.isfinite(size) or all_finite(gradient)):
             return
-        known = math.isfinite(before) or all_finite(self.gradient)
-        better = not known or size < before
-        if self.has_value and known:
-            # Values that agree to their last bits do not tell points apart; gradients do.
-            slack = _SAME_VALUE * abs(self.value)
-            better = value < self.value - slack or (value <= self.value + slack and better)
-        if better or converged:
+        # Values that agree to their last bits do not tell points apart; gradients do.
+        slack = _SAME_VALUE * abs(self.value)
+        if converged or (self.has_value and value < self.value - slack) or self._is_steeper(size, value, slack):
             self.x, self.value, self.gradient = x.copy(), value, gradient.copy()
+
+    def _is_steeper(self, size: float, value: float, slack: float) -> bool:
+        """Whether the gradient is larger here than at another point, which is not worse; nothing yet is so, too."""
+        before = dot(self.gradient, self.gradient)
+        if not (math.isfinite(before) or all_finite(self.gradient)):
+            return True
+        return size < before and (not self.has_value or value <= self.value + slack)
 
 
 @dataclass
@@ -97,7 +101,8 @@ class Run:
         """Tell a problem whose rows are elsewhere what the coming epoch will draw, so that it can send for them."""
         if limits.epochs is None or self.epoch < limits.epochs:
             self.coming = Draws(source.seed, self.epoch)
-            self.problem.expect(self.coming, self.method.draws(self.problem))
+            if self.problem.is_elsewhere:
+                self.problem.expect(self.coming, self.method.draws(self.problem))
 
     def evaluate(self) -> None:
         """Full value and gradient at x, not charged yet."""
@@ -161,11 +166,13 @@ class Run:
             "seconds": self.seconds,
         }
 
-    def row(self, report: EpochReport, gradient: Vector) -> dict[str, float]:
-        """The present state, with the user's gradient, as a row of the trace."""
-        there = {"value": self.state.value, "gradient_norm_sq": dot(gradient, gradient)}
-        known = {**vars(report), **self.counts(), **there}
-        return {name: known[name] for name in TRACE_COLUMNS}
+    def row(self, report: EpochReport, size: float) -> dict[str, float]:
+        """The present state, where the user's gradient has this squared length, as a row of the trace."""
+        known = vars(report)
+        row = {**self.counts(), "value": self.state.value, "gradient_norm_sq": size}
+        for name in _OF_THE_REPORT:
+            row[name] = known[name]
+        return row
 
     def gap_bound(self, best: Best) -> float:
         """How far the best value is above the minimum at most: what is known where the run is, and how they differ."""

@@ -173,9 +173,19 @@ class GradientTest:
             return Goal(0.0 if self.tol == "auto" else self.threshold)
         return Goal(self.threshold, self.tol.decrease * max(abs(value), self.tol.smallest_value))
 
-    def judge(self, value: float, gradient: Vector, has_value: bool, known: Progress | None = None) -> Status | None:
-        """Status at a new full gradient, if it ends the run; ``known`` is what the solver knows of convergence."""
-        norm_sq = dot(gradient, gradient)
+    def judge(
+        self,
+        value: float,
+        gradient: Vector,
+        has_value: bool,
+        known: Progress | None = None,
+        size: float | None = None,
+    ) -> Status | None:
+        """Status at a new full gradient, if it ends the run.
+
+        ``known`` is what the solver knows of convergence, ``size`` the gradient's squared length where it is known.
+        """
+        norm_sq = dot(gradient, gradient) if size is None else size
         finite = math.isfinite(norm_sq) or all_finite(gradient)
         if not finite or (has_value and not math.isfinite(value)):
             return Status.DIVERGED

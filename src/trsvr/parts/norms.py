@@ -239,7 +239,7 @@ class ShiftNorm:
         means *= self.inverse
         if v.size <= SHORT:
             table = solution.reshape(-1, self._outputs)
-            table += (means - table.mean(axis=1))[:, None]
+            table += (means - table.sum(axis=1) / self._outputs)[:, None]
         else:
             _give_means(means, self._outputs, solution)
         return solution
@@ -249,7 +249,7 @@ class ShiftNorm:
         """The vector without its means over the outputs, and the means."""
         if v.size <= SHORT:
             table = v.reshape(-1, self._outputs)
-            means = table.mean(axis=1)
+            means = table.sum(axis=1) / self._outputs
             return (table - means[:, None]).ravel(), means
         free, means = np.empty_like(v), np.empty_like(self.inverse)
         _take_means(v, self._outputs, free, means)

@@ -198,6 +198,10 @@ class CentredView(CurvatureView):
         """Compile (or load) what will be needed."""
         self.view.warm_up(dense)
 
+    def close(self) -> None:
+        """The run is over."""
+        self.view.close()
+
     def total_weight(self) -> float:
         """Sum of the curvatures."""
         return self.view.total_weight()

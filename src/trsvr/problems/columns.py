@@ -19,6 +19,12 @@ def evenly(n: int) -> Indices:
     return np.linspace(0, n - 1, min(n, 31)).astype(np.intp)
 
 
+def _medians(rows: Matrix) -> Vector:
+    """Of the columns of a few rows; NumPy's own takes several times as long."""
+    ordered, half = np.sort(rows, axis=0), len(rows) // 2
+    return ordered[half] if len(rows) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
+
+
 class Bulk(NamedTuple):
     """Where most entries of each column are."""
 
@@ -28,8 +34,8 @@ class Bulk(NamedTuple):
 
 def bulk_of(means: Vector, some_rows: Matrix) -> Bulk:
     """The bulk of columns with these means, as some rows have it."""
-    medians = np.median(some_rows, axis=0)
-    wide = _FAR * np.median(np.abs(some_rows - medians), axis=0)
+    medians = _medians(some_rows)
+    wide = _FAR * _medians(np.abs(some_rows - medians))
     middles = np.where((wide > 0.0) & (np.abs(means - medians) > wide), medians, means)
     return Bulk(middles, bool(((wide > 0.0) & (np.abs(middles) > wide)).any()))
 

@@ -23,7 +23,7 @@ from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.lines import HingedRows, lowest_part
-from trsvr.problems.losses import BENDS, curvature_bound, is_smooth
+from trsvr.problems.losses import BENDS, curvature_bound, is_smooth, sharing
 from trsvr.problems.margins import SCRATCH, Factors, MarginKernels, Sample, raise_weights
 from trsvr.problems.passes import (
     ChangeSum,
@@ -64,9 +64,14 @@ def draw_runs(
     return random.integers(n_rows, size=count), min(length, n_rows)
 
 
+def matrix_pieces(n_rows: int) -> int:
+    """Into how many pieces the rows of a sampled matrix are cut."""
+    return min(_PIECES, max(1, n_rows // 64))
+
+
 def matrix_bounds(n_rows: int) -> Indices:
-    """Where the rows of a sampled matrix are cut into pieces."""
-    return np.linspace(0, n_rows, min(_PIECES, max(1, n_rows // 64)) + 1).astype(np.int64)
+    """Where these begin and end."""
+    return np.linspace(0, n_rows, matrix_pieces(n_rows) + 1).astype(np.int64)
 
 
 def sample_of(rows: int, weights: Vector, norms: Vector) -> Sample:
@@ -107,19 +112,21 @@ class SampledMatrix:
         # Where all rows are taken, their lengths do not matter.
         norms = self.problem.squared_rows if rows < self.n_rows else weights
         sample = sample_of(rows, weights, norms)
-        pieces = matrix_bounds(self.n_rows).size - 1
+        pieces = matrix_pieces(self.n_rows)
         offsets = np.zeros(pieces) if rows >= self.n_rows else draws.stream("matrix", number).random(pieces)
-        taken, (matrix,), _ = self._summed(self._task(sample, weights, norms, offsets), self.rows, 1)
+        taken, (matrix,), _ = self._summed(self._task(sample, weights, norms, offsets), self.rows, rows, 1)
         return matrix, int(taken)
 
     def information(self, x: Vector, factors: Factors, level: float) -> Information:
         """What `Information` has, at x: in one reading of the rows."""
         task = InformationSum(np.ascontiguousarray(x), factors, level, self._size, self._block)
-        losses, matrices, (pearson, flat) = self._summed(task, self.problem.kernels, 2 if factors.of_slopes else 1)
+        losses, matrices, (pearson, flat) = self._summed(
+            task, self.problem.kernels, self.n_rows, 2 if factors.of_slopes else 1
+        )
         return Information(losses, float(pearson), flat > 0, matrices)
 
-    def _summed(self, task: Any, over: Any, count: int) -> tuple[float, list[Matrix], Vector]:
-        """The total, so many matrices, and the two numbers that an `InformationSum` has beside them."""
+    def _summed(self, task: Any, over: Any, rows: int, count: int) -> tuple[float, list[Matrix], Vector]:
+        """The total, so many matrices of so many rows, and the two numbers that an `InformationSum` has beside them."""
         size, one = self._size, self._size * (self._size + self._block)
         beside = count * one + SCRATCH
         if self._passes is None:
@@ -131,7 +138,9 @@ class SampledMatrix:
             halves = [known[:, k * one : k * one + size * size].sum(axis=0) for k in range(count)]
             return float(totals.sum()), halves, known[:, beside : beside + 2].sum(axis=0)
 
-        total, halves, numbers = self._passes.sums(task, over, use)
+        # Multiplications of a row with itself are made in the registers: several take the time of a number read.
+        work = self.n_rows + count * min(rows, self.n_rows) * self.d**2 / 4.0
+        total, halves, numbers = self._passes.sums(task, over, use, work=work)
         matrices = []
         for half in halves:
             half *= 1.0 / self.problem.n_samples
@@ -157,8 +166,7 @@ class MarginView(CurvatureView):
         self.kernels = problem.kernels
         self.n_rows = problem.kernels.labels.size
         self.d = problem.n_parameters
-        self.margins = np.zeros(self.n_rows)
-        self.weights = np.zeros(self.n_rows)
+        self.margins, self.weights = problem.memory_of_rows()
         self._raised = False  # whether the curvatures are
         # One of the package's, which take arrays: a compiled call would cost ten times as much on few columns.
         self._known_penalty = least_curvature(problem.regularizer, self.d) is not None
@@ -176,6 +184,11 @@ class MarginView(CurvatureView):
     def prices(self) -> Prices:
         """What arithmetic costs."""
         return self._prices
+
+    def close(self) -> None:
+        """Leave the memory to the next run."""
+        self.problem.keep_memory(self.margins, self.weights)
+        self.margins = self.weights = np.empty(0)
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
@@ -275,10 +288,12 @@ class MarginView(CurvatureView):
         if self.problem.intercept:
             along += step[-1]
         scaled = along * counts
-        slopes = loss.slope(margins + along, labels) - loss.slope(margins, labels)
+        ends = margins + along
+        at_ends = sharing(loss, ends)
+        slopes = at_ends.slope(ends, labels) - loss.slope(margins, labels)
         slope = dot(gradient + self.penalty_slopes(there) - self.penalty_slopes(x), step)
         curvature = dot(self.penalty_curvatures(there) * step, step)
-        curvatures = loss.curvature(margins + along, labels)
+        curvatures = at_ends.curvature(ends, labels)
         share = self.n_rows / (self.problem.n_samples * along.size)  # rows of weight zero do not count
         slope += share * float((slopes * scaled).sum())
         return slope, curvature + share * float((curvatures * along * scaled).sum()), along.size

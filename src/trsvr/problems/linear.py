@@ -47,6 +47,8 @@ _VECTORS = 10
 # From this many numbers on, an epoch's native calls may last too long to wait for before a signal is obeyed.
 _LARGE = 2**24
 _LARGE_MATRIX = 2**20
+# Rows for which a problem keeps the memory of its last run.
+_ROWS_KEPT = 2**18
 # Columns are far from zero where no more than this part of their mean square is around their means.
 _FAR = 1e-4
 
@@ -189,6 +191,25 @@ class LinearModel(LinearProblem):
             self.kernels = MarginKernels(rows, labels, weights, offset, loss, regularizer, columns, intercept)
         #: numbers that X stores
         self.n_entries = rows.values.size if isinstance(rows, DenseRows) else rows.data.size
+
+    @cached_property
+    def _spare(self) -> list[tuple[Vector, Vector]]:
+        return []
+
+    def memory_of_rows(self) -> tuple[Vector, Vector]:
+        """Two zeros for each row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
+        try:
+            memory = self._spare.pop()
+        except IndexError:
+            return np.zeros(self.kernels.labels.size), np.zeros(self.kernels.labels.size)
+        for vector in memory:
+            vector.fill(0.0)
+        return memory
+
+    def keep_memory(self, first: Vector, second: Vector) -> None:
+        """Keep what a view has used, unless that is much."""
+        if first.size <= _ROWS_KEPT and len(self._spare) < 2:
+            self._spare.append((first, second))
 
     def _outputs_of(self, loss: Any) -> int:
         return len(self.classes) if isinstance(loss, Softmax) and self.classes is not None else 1

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from trsvr._arrays import Numbers
+from trsvr._arrays import Numbers, Vector
 from trsvr._compile import jitable, record
 from trsvr._intrinsics import add_to_entry, entry_of, exp_minus
 from trsvr._linking import PART
@@ -100,6 +100,25 @@ class Logistic(NamedTuple):
             if not low < t < high:
                 t = 0.5 * (low + high)
         return -label * share
+
+
+class _LogisticAt(Logistic):
+    """The same at margins whose exponential is known: plain formulas share it, as compiled ones do."""
+
+    known: Numbers
+
+    def exponential(self, margin: Numbers) -> Numbers:
+        """As it was found."""
+        return self.known
+
+
+def sharing(loss: Any, margins: Vector) -> Any:
+    """The loss, for plain formulas at these margins alone."""
+    if type(loss) is not Logistic:
+        return loss
+    shared = _LogisticAt()
+    shared.known = loss.exponential(margins)
+    return shared
 
 
 @record

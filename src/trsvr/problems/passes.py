@@ -20,6 +20,10 @@ from trsvr.problems.margins import Factors, Sample
 
 # How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
+# A sum of less work, in numbers read, is made by the calling thread alone: it takes about a fifth of a millisecond, and
+# two threads that meet at its end cost more than they save. A row costs as much as some numbers: its loss.
+_WORTH_A_THREAD = 2**20
+_NUMBERS_PER_ROW = 8
 
 
 class Runs(NamedTuple):
@@ -286,6 +290,7 @@ class Passes:
         # Behind each vector lie unused cache lines: threads must not write to the same line.
         self._length = (length + 23) // 8 * 8
         self._pieces_per_call = max(1, _ENTRIES_PER_CALL * all_rows.pieces // max(1, entries))
+        self._work = entries + _NUMBERS_PER_ROW * int(all_rows.ends[-1])
         self._spare: list[Matrix] = []
         self._compiled: dict[tuple[type, type], Any] = {}
 
@@ -304,8 +309,18 @@ class Passes:
             parts = np.empty((0, 0))
         return parts if parts.shape[0] >= pieces else np.empty((max(pieces, self.all_rows.pieces), self._length))
 
-    def sums(self, task: Any, over: Any, use: Callable[[Vector, Matrix], Any], runs: Runs | None = None) -> Any:
-        """Work off all pieces, here and in the pool's threads, and return what ``use(totals, parts)`` makes of them."""
+    def sums(
+        self,
+        task: Any,
+        over: Any,
+        use: Callable[[Vector, Matrix], Any],
+        runs: Runs | None = None,
+        work: float | None = None,
+    ) -> Any:
+        """Work off all pieces, here and in the pool's threads, and return what ``use(totals, parts)`` makes of them.
+
+        ``work`` is what that takes, in numbers read, where it is not about what a pass over all rows takes.
+        """
         pieces_of = self.all_rows if runs is None else runs
         pieces = pieces_of.pieces
         ticket = np.zeros(1, dtype=np.int64)
@@ -324,7 +339,10 @@ class Passes:
         def abandon() -> None:
             ticket[0] = pieces
 
-        _threads.run(here, helper, pieces, abandon)
+        if (self._work if work is None else work) < _WORTH_A_THREAD:
+            here()
+        else:
+            _threads.run(here, helper, pieces, abandon)
         result = use(totals, parts)
         self._spare.append(parts)
         return result

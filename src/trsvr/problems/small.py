@@ -1,8 +1,8 @@
 """Small data without compiling: full passes and curvatures of a linear model in NumPy, all rows at once.
 
 The rows are one dense matrix of float64, with a column of ones for an intercept and without the rows of weight zero.
-Its products are made in pieces that are too small for BLAS to wake its threads: nobody waits for them, and results
-have the same bits for any number of them.
+Its products are made in pieces that are too small for BLAS to wake its threads, or with one thread alone: nobody waits
+for them, and results have the same bits for any number of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
 from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, softmax_stays_steady, stays_steady
@@ -31,6 +32,7 @@ from trsvr.problems.losses import (
     bend_of,
     curvature_bound,
     is_smooth,
+    sharing,
 )
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.matrix import as_matrix
@@ -46,13 +48,15 @@ if TYPE_CHECKING:
 _NUMBERS = 2**17
 _WORK = 2**21
 _COLUMNS = 96
-# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices.
+# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices (OpenBLAS
+# takes a thread for each 2¹⁸ whole ones).
 _LONE_ENTRIES = 9000
-_LONE_PRODUCTS = 2**18
+_LONE_PRODUCTS = 2**19 - 1
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
-# How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic.
+# How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
+# several outputs it is no cheaper: their products are of matrices, too.
 _CHEAPER = 8.0
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
@@ -124,6 +128,7 @@ class SmallModel:
             table = table if chosen is None else table[chosen]
             self.offset = table[:, 0] if self.outputs == 1 else table.T
         self.ones = np.ones(self.n)  # a loss may have one curvature for all rows
+        self.prices: dict[type, Prices] = {}  # of its views, once found
         self._cut_up()
 
     def _cut_up(self) -> None:
@@ -132,20 +137,36 @@ class SmallModel:
         self._pieces = self._cut(most)
         self._blocks = self._cut(_LONE_PRODUCTS // (d * d))
 
-    @cached_property
-    def _turned(self) -> list[Matrix]:
-        return [np.ascontiguousarray(piece.T) for _, piece in self._pieces]
-
     def _cut(self, most: int) -> list[tuple[slice, Matrix]]:
         slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
         return [(rows, self.design[rows]) for rows in slices]
 
+    @property
+    def _thin_pieces(self) -> list[tuple[slice, Matrix]]:
+        """Pieces for a vector; with several outputs the usual ones are for a matrix."""
+        return self._pieces if self.outputs == 1 else self._cut(_LONE_ENTRIES // self.design.shape[1])
+
+    @property
+    def _row_weights(self) -> Vector:
+        return self.ones if self.scale is None else self.scale
+
     @cached_property
+    @np.errstate(all="ignore")
+    def column_means(self) -> Vector:
+        """Weighted, of each column."""
+        weights, total = self._row_weights, np.zeros(self.design.shape[1])
+        for rows, piece in self._thin_pieces:
+            total += weights[rows] @ piece
+        return total / self.n
+
+    @cached_property
+    @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
-        """Of each column."""
-        return (
-            np.einsum("ij,ij,i->j", self.design, self.design, self.ones if self.scale is None else self.scale) / self.n
-        )
+        """Weighted, of each column."""
+        weights, total = self._row_weights, np.zeros(self.design.shape[1])
+        for rows, piece in self._thin_pieces:
+            total += weights[rows] @ (piece * piece)
+        return total / self.n
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
@@ -158,28 +179,26 @@ class SmallModel:
     def is_centred(self) -> bool:
         """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
         columns = self.penalised // self.outputs
-        means = self._mean_row(self.ones if self.scale is None else self.scale)[:columns]
+        means = self.column_means[:columns]
         return bool((means * means <= _CENTRED * self.mean_squares[:columns]).all())
 
     def centred(self, columns: int) -> tuple[SmallModel, Vector]:
         """The same rows with these columns centred, and what was subtracted: their weighted means."""
         other = object.__new__(SmallModel)
-        vars(other).update(vars(self), design=self.design.copy())
-        for known in ("is_centred", "mean_squares", "_turned"):
+        first = _finite_part(self.column_means, columns)
+        vars(other).update(vars(self), design=self.design - first)
+        for known in ("is_centred", "column_means", "mean_squares"):
             vars(other).pop(known, None)
         other._cut_up()
-        weights = self.ones if self.scale is None else self.scale
-        means, rows = np.zeros(columns), other.design[:, :columns]
-        for _ in range(2):  # twice: a constant column is then zero, to its last bit
-            with np.errstate(all="ignore"):
-                rest = other._mean_row(weights)[:columns]
-            rest[~np.isfinite(rest)] = 0.0
-            rows -= rest
-            means += rest
+        # Twice: a constant column is then zero, to its last bit.
+        rest = _finite_part(other.column_means, columns)
+        other.design -= rest
+        del other.column_means
+        means = (first + rest)[:columns]
         middles = bulk_of(means, self.design[evenly(self.n), :columns]).middles
         if (moved := middles != means).any():
             means = middles
-            rows[:, moved] = self.design[:, :columns][:, moved] - middles[moved]
+            other.design[:, :columns][:, moved] = self.design[:, :columns][:, moved] - middles[moved]
         _ = other.mean_squares  # once for all penalties
         return other, means
 
@@ -193,8 +212,8 @@ class SmallModel:
                 np.dot(piece, x, out=out[rows])
             return out
         table, weights = np.empty((self.outputs, self.n)), np.ascontiguousarray(x.reshape(-1, self.outputs).T)
-        for (rows, _), turned in zip(self._pieces, self._turned, strict=True):
-            table[:, rows] = weights @ turned
+        for rows, piece in self._pieces:
+            table[:, rows] = weights @ piece.T
         return table
 
     def sums(self, factors: Matrix) -> Vector:
@@ -213,12 +232,24 @@ class SmallModel:
     @np.errstate(all="ignore")
     def gram(self, weights: Vector) -> Matrix:
         """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
+        if weights.ndim > 1:
+            return self._grams(np.sqrt(weights))
         rows, piece = self._blocks[0]
-        total = _gram(piece, weights[..., rows])
+        total = _gram(piece, weights[rows])
         for rows, piece in self._blocks[1:]:
-            total += _gram(piece, weights[..., rows])
+            total += _gram(piece, weights[rows])
         total /= self.n
         return total
+
+    def _grams(self, roots: Matrix) -> Matrix:
+        """A matrix for each of K vectors, from the roots of the weights: half of a symmetric product is enough."""
+        totals, scaled = np.empty((len(roots), *(self.design.shape[1],) * 2)), np.empty_like(self.design)
+        with one_blas_thread():  # such a product would be divided among threads whatever its size
+            for root, total in zip(roots, totals, strict=True):
+                np.multiply(self.design, root[:, None], out=scaled)
+                np.matmul(scaled.T, scaled, out=total)
+        totals /= self.n
+        return totals
 
     @np.errstate(all="ignore")
     def sampled_gram(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
@@ -246,15 +277,15 @@ class SmallModel:
     # ------------------------------------------------------------------------------------------------- full passes
 
     @np.errstate(all="ignore")
-    def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix]:
-        """Value and gradient, the margins, and the rows' weighted curvatures; both are probabilities where K > 1."""
+    def evaluate(self, x: Vector) -> tuple[float, Vector, Matrix, Matrix, Matrix]:
+        """Value and gradient, margins, the rows' weighted curvatures (both are probabilities where K > 1), slopes."""
         table = self.margins(x)
         if self.offset is not None:
             table += self.offset
         if self.outputs == 1:
-            loss, labels = self.loss, self.labels
-            values, slopes = loss.value(table, labels), loss.slope(table, labels)
-            kept, curvatures = table, self.weighted(loss.curvature(table, labels) * self.ones)
+            loss, labels = sharing(self.loss, table), self.labels
+            values, slopes, curvatures = loss.value(table, labels), loss.slope(table, labels), self.bent(loss, table)
+            kept = table
         else:
             values, slopes = self.loss.value_and_slopes(table, self.labels), table
             kept = curvatures = table.copy()
@@ -264,7 +295,12 @@ class SmallModel:
         weights = x[: self.penalised]
         value += float(np.sum(self.regularizer.value(weights, self.penalised)))
         gradient[: self.penalised] += self.regularizer.slope(weights, self.penalised)
-        return value, gradient, kept, curvatures
+        return value, gradient, kept, curvatures, slopes
+
+    def bent(self, loss: Any, margins: Vector) -> Vector:
+        """Weighted curvatures of the rows; a loss may have one for all of them."""
+        curvatures = loss.curvature(margins, self.labels)
+        return self.weighted(curvatures if isinstance(curvatures, np.ndarray) else curvatures * self.ones)
 
     @np.errstate(all="ignore")
     def hessian_product(self, x: Vector, v: Vector) -> Vector:
@@ -292,6 +328,11 @@ class SmallModel:
         return penalty_curvatures(self.regularizer, x, self.penalised)
 
 
+def _finite_part(means: Vector, columns: int) -> Vector:
+    """Means of so many columns, zero where they are no numbers; and zero for the intercept."""
+    return np.where(np.isfinite(means) & (np.arange(means.size) < columns), means, 0.0)
+
+
 def squared_norms(matrix: Any) -> Vector:
     """‖x_i‖² of every row."""
     if scipy.sparse.issparse(matrix):
@@ -299,9 +340,7 @@ def squared_norms(matrix: Any) -> Vector:
     return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
 
 
-def _gram(piece: Matrix, weights: Matrix) -> Matrix:
-    if weights.ndim > 1:
-        return np.stack([_gram(piece, of_one) for of_one in weights])
+def _gram(piece: Matrix, weights: Vector) -> Matrix:
     return (piece.T * weights) @ piece
 
 
@@ -319,10 +358,17 @@ class _View(CurvatureView):
 
     def __init__(self, model: SmallModel) -> None:
         self.model, self.n_rows = model, model.n
+        if type(self) not in model.prices:
+            model.prices[type(self)] = self._find_prices()
+        self._prices = model.prices[type(self)]
+
+    def _find_prices(self) -> Prices:
+        model = self.model
         d = model.design.shape[1] * model.outputs // self.n_outputs
         known = Prices.of_rows(model.n, d, self.n_outputs, model.design.size)
         line = 1.0 if is_smooth(model.loss) else math.inf
-        self._prices = known._replace(matrix_row=known.matrix_row / _CHEAPER, line=line)
+        cheaper = _CHEAPER if self.n_outputs == 1 else 1.0
+        return known._replace(matrix_row=known.matrix_row / cheaper, line=line)
 
     def prices(self) -> Prices:
         """What arithmetic costs."""
@@ -384,14 +430,17 @@ class SmallView(_View):
 
     def __init__(self, model: SmallModel) -> None:
         super().__init__(model)
-        self.margins, self.weights = np.zeros(model.n), np.zeros(model.n)
+        self.margins = self.weights = np.zeros(model.n)
+        # As they are without being raised; None where the view comes from a checkpoint.
+        self._slopes_and_weights: tuple[Vector, Vector] | None = None
         bound = curvature_bound(model.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
         self._bound = 0.0 if bound is None else bound
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
-        value, gradient, self.margins, self.weights = self.model.evaluate(x)
+        value, gradient, self.margins, self.weights, slopes = self.model.evaluate(x)
+        self._slopes_and_weights = slopes, self.weights
         return value, gradient
 
     def snapshot(self) -> dict[str, Any]:
@@ -404,6 +453,7 @@ class SmallView(_View):
             if snapshot[name].shape != known.shape or snapshot[name].dtype != known.dtype:
                 raise ValueError(f"{name} must have {known.size} numbers, got shape {snapshot[name].shape}")
         self.margins, self.weights = snapshot["margins"].copy(), snapshot["weights"].copy()
+        self._slopes_and_weights = None
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
@@ -427,7 +477,8 @@ class SmallView(_View):
     def line_of_losses(self, along: Matrix) -> tuple[float, float]:
         """Σ φ' t and Σ φ'' t², where margins change by t."""
         model, there, weighted = self.model, self.margins + along, self.model.weighted(along)
-        slopes, curvatures = model.loss.slope(there, model.labels), model.loss.curvature(there, model.labels)
+        loss = sharing(model.loss, there)
+        slopes, curvatures = loss.slope(there, model.labels), loss.curvature(there, model.labels)
         return float((slopes * weighted).sum()), float((curvatures * along * weighted).sum())
 
     def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
@@ -442,11 +493,13 @@ class SmallView(_View):
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
         model, n = self.model, self.n_rows
-        slopes = model.loss.slope(self.margins, model.labels)
-        curvatures = model.loss.curvature(self.margins, model.labels) * model.ones
-        squares = (slopes * slopes, curvatures**2)
-        mean, slope, curved = (float(model.weighted(one).sum()) / n for one in (curvatures, *squares))
-        return np.array([[mean]]), math.sqrt(slope), math.sqrt(curved)
+        if self._slopes_and_weights is None:
+            slopes = model.loss.slope(self.margins, model.labels)
+            self._slopes_and_weights = slopes, model.bent(model.loss, self.margins)
+        slopes, weights = self._slopes_and_weights
+        curvatures = weights if model.scale is None else weights / model.scale
+        mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
+        return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
 
     def steady(self, length: float) -> bool:
         """Whether curvatures stay above their half where slopes move by t times them."""
@@ -494,12 +547,14 @@ class SmallOutputView(_View):
     def __init__(self, model: SmallModel) -> None:
         self.n_outputs = model.outputs
         super().__init__(model)
-        self._prices = self._prices._replace(batch_row=np.inf)
         self._probabilities = self._chances = np.zeros((model.outputs, model.n))
+
+    def _find_prices(self) -> Prices:
+        return super()._find_prices()._replace(batch_row=math.inf)
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
-        value, gradient, self._probabilities, _ = self.model.evaluate(x)
+        value, gradient, self._probabilities, *_ = self.model.evaluate(x)
         self._chances = self._probabilities
         return value, gradient
 
@@ -579,8 +634,10 @@ class WholeOutputView(SmallOutputView):
     def __init__(self, model: SmallModel) -> None:
         super().__init__(model)
         self.n_outputs = 1
-        _View.__init__(self, model)
-        self._prices = self._prices._replace(batch_row=np.inf)
+
+    def _find_prices(self) -> Prices:
+        self.n_outputs = 1
+        return super()._find_prices()
 
     @np.errstate(all="ignore")
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
@@ -596,10 +653,9 @@ class WholeOutputView(SmallOutputView):
         most = max(1, _LONE_PRODUCTS // together.size)
         for begin in range(0, self.n_rows, most):
             together += weighted[begin : begin + most].T @ spread[begin : begin + most]
-        blocks = together.reshape(outputs, d, outputs, d)
-        for k in range(outputs):
-            blocks[k, :, k] = 0.0
-            blocks[k, :, k] = -blocks[k].sum(axis=1)
+        blocks, own = together.reshape(outputs, d, outputs, d), np.arange(outputs)
+        blocks[own, :, own] = 0.0
+        blocks[own, :, own] = -blocks.sum(axis=2)
         matrix = blocks.transpose(1, 0, 3, 2).reshape(together.shape) / self.n_rows
         if d * outputs > model.penalised:
             # What all intercepts have in common the losses do not see: it stays where it is, and rounding out of it.

@@ -203,6 +203,10 @@ class CurvatureView(Protocol):
         facts = self.gap_facts(x, value)
         return math.nan if facts is None else gap_bound(facts, value, x, gradient)
 
+    def close(self) -> None:
+        """The run is over: nobody will look again."""
+        return
+
     def snapshot(self) -> dict[str, Any]:
         """What the view knows, for a checkpoint."""
         ...

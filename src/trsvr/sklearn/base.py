@@ -37,6 +37,8 @@ Array = NDArray[Any]
 # Of |f|, what a fit may leave undone: this times tol². The steps of a path are only compared with each other.
 _DECREASE = 1e-4
 PATH_DECREASE = 1.0
+# Where a path is only scored, its fits meet so many times tol: 1e-4 by default, which is LogisticRegressionCV's.
+PATH_LOOSENESS = 100.0
 # f counts as at least this part of f(0): on separable data it goes to zero, and so does what can still be gained.
 _SMALLEST_VALUE = 1e-9
 # A certificate of this part of f says that a gradient is large in the units of its column alone.
@@ -51,6 +53,7 @@ class Means(NamedTuple):
     threads: int
     seed: int
     decrease: float = _DECREASE
+    looseness: float = 1.0
 
 
 class LinearEstimator(CallbackSupportMixin, BaseEstimator):
@@ -66,7 +69,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         _check.positive("tol", self.tol, zero=True)
         _check.whole("max_iter", self.max_iter, at_least=0)
-        given = self.get_params(deep=False)
+        given = vars(self)  # get_params would look at the signature first, which takes as long as a small fit's step
         for name in ("fit_intercept", "warm_start", "refit"):
             value = given.get(name, False)
             if not isinstance(value, (bool, np.bool_)):
@@ -173,7 +176,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         callback: Callable[[Result], None] | None = None,
     ) -> Result:
         """Run the solver until the gradient is below ``tol`` times its scale and next to nothing is left to gain."""
-        tol = float(self.tol)
+        tol = float(self.tol) * means.looseness
         # Without a penalty there may be no minimiser: f(0) is then the scale of what is worth gaining.
         penalised = smallest_strength(problem.regularizer) > 0.0
         result = minimize(

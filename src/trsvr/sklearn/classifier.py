@@ -119,7 +119,7 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
             result = self._minimize(
                 self._penalised(problem, C, total), begin, means, self._value_at_zero, callback=watcher
             )
-            self._warn_unless_converged(result, float(self.tol))
+            self._warn_unless_converged(result, float(self.tol) * means.looseness)
             if math.isinf(C):
                 self._warn_if_separated(problem, result.x)
             results.append(result)

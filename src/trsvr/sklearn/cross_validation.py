@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from trsvr import _check
-from trsvr.sklearn.base import PATH_DECREASE, Array, Means, checked_strength
+from trsvr.sklearn.base import PATH_DECREASE, PATH_LOOSENESS, Array, Means, checked_strength
 from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
 from trsvr.sklearn.foreign import like_logistic_regression
 from trsvr.sklearn.weights import checked_weights, class_weights
@@ -28,8 +28,10 @@ class TRSVRClassifierCV(ClassifierBase):
     """`TRSVRClassifier` that chooses C by cross-validation, as ``LogisticRegressionCV`` does.
 
     On every fold it follows the path of minimisers from the smallest C to the largest, each beginning at the one
-    before, and scores them on the rows left out. The C of the best mean score is fitted on all rows. Fits on the path
-    meet ``tol`` and leave at most tol² of their objective undone; the final one is as exact as `TRSVRClassifier`'s.
+    before, and scores them on the rows left out. The C of the best mean score is fitted on all rows, as exactly as by
+    `TRSVRClassifier`. Fits on the path, which are only scored, meet 100 ``tol`` (by default 1e-4, as those of
+    ``LogisticRegressionCV``) and leave at most the square of that of their objective undone. With ``refit=False`` the
+    coefficients come from them, and they meet ``tol``.
 
     Parameters
     ----------
@@ -135,7 +137,8 @@ class TRSVRClassifierCV(ClassifierBase):
 
         jobs = min(effective_n_jobs(self.n_jobs), len(folds)) if self.device in (None, "cpu") else 1
         means = self._means(None)
-        of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE)
+        looseness = PATH_LOOSENESS if self.refit else 1.0
+        of_fold = means._replace(threads=max(1, means.threads // jobs), decrease=PATH_DECREASE, looseness=looseness)
         paths = [partial(self._path, X, y, places, total, train, test, of_fold, score_params) for train, test in folds]
         if jobs > 1:
             done = Parallel(n_jobs=jobs, prefer="threads")(delayed(path)() for path in paths)
@@ -184,10 +187,10 @@ class TRSVRClassifierCV(ClassifierBase):
         for k in order:
             start = next_start(found, float(self.Cs_[k]))
             coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, means)
-            found = [*found[-1:], (float(self.Cs_[k]), coef, intercept)]
+            found = [*found[-2:], (float(self.Cs_[k]), coef, intercept)]
             model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
             if scorer is None:
-                scores[k] = np.average(model._places(X_test) == places_test, weights=params_here.get("sample_weight"))
+                scores[k] = _accuracy(model._places(X_test) == places_test, params_here.get("sample_weight"))
             else:
                 scores[k] = scorer(model, X_test, y_test, **params_here)
             iterations[k] = max(result.epochs for result in results)
@@ -273,13 +276,34 @@ def routed(estimator: Any, weights: Array | None, params: dict[str, Any]) -> tup
 
 
 def next_start(found: list[tuple[float, Array, Array]], C: float) -> tuple[Array, Array] | None:
-    """Where the next minimiser is sought: the path is nearly straight in log C, so a step on from the last two."""
+    """Where the next minimiser is sought: a step on from the last three, or two, in log C.
+
+    Where the path bends it goes on with half of that: it becomes straighter with C.
+    """
     if len(found) < 2:
         return found[0][1:] if found else None
-    (first, *before), (second, *last) = found
-    ahead = math.log(C / second) / math.log(second / first) if first < second < C < math.inf else 0.0
-    coef, intercept = (now + min(ahead, 2.0) * (now - then) for now, then in zip(last, before, strict=True))
+    (second, *before), (third, *last) = found[-2:]
+    ahead = min(_steps(second, third, C), 2.0)
+    moves = [ahead * (now - then) for now, then in zip(last, before, strict=True)]
+    if len(found) > 2 and ahead > 0.0:
+        first, *earliest = found[-3]
+        behind = _steps(second, third, second) - _steps(second, third, first)
+        if behind > 0.0:
+            bend = 0.5 * ahead * (1.0 + ahead) / (1.0 + behind)
+            triples = zip(moves, last, before, earliest, strict=True)
+            moves = [move + bend * ((now - then) - (then - once) / behind) for move, now, then, once in triples]
+    coef, intercept = (now + move for now, move in zip(last, moves, strict=True))
     return coef, intercept
+
+
+def _steps(begin: float, end: float, C: float) -> float:
+    """How far C lies beyond ``end``, in logarithms, where the way there from ``begin`` is one; zero without a way."""
+    finite = 0.0 < begin < end < math.inf and 0.0 < C < math.inf
+    return math.log(C / end) / math.log(end / begin) if finite else 0.0
+
+
+def _accuracy(right: Array, weights: Array | None) -> float:
+    return np.count_nonzero(right) / right.size if weights is None else float(np.average(right, weights=weights))
 
 
 def _with_labels(scorer: Any, classes: Array) -> Any:

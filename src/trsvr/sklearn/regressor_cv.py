@@ -183,7 +183,7 @@ class TRSVRRegressorCV(RegressorBase):
             inverse = 1.0 / alpha if alpha > 0.0 else math.inf
             start = next_start(found, inverse)
             result = self._solve(prepared, alpha, None if start is None else start[0], means)
-            found = [*found[-1:], (inverse, result.x, np.zeros(1))]
+            found = [*found[-2:], (inverse, result.x, np.zeros(1))]
             attributes = self._attributes(prepared, result.x, np.float64)
             model.coef_, model.intercept_ = attributes["coef_"], attributes["intercept_"]
             if scorer is None:

@@ -247,6 +247,9 @@ class Solver:
         # Where rows are elsewhere it would be one more round.
         return math.nan if problem.is_elsewhere else problem.gap_bound(problem.frame.outside(state.x))
 
+    def close(self, state: State) -> None:
+        """The run has ended by itself, and its state is not needed any more."""
+
     def drive(self, problem: Problem, state: State, report_epoch: Callable[[EpochReport], bool]) -> None:
         """Run to the end; ``report_epoch`` says after every iteration whether to stop."""
         raise NotImplementedError

@@ -128,6 +128,12 @@ class AdaptiveTRSVR(Solver):
         known = view.gap_bound(state.x, state.value, state.gradient)
         return super().gap_bound(problem, state) if math.isnan(known) else known
 
+    def close(self, state: State) -> None:
+        """The views are not needed any more."""
+        own = own_state(state)
+        own.here.close()
+        own.there.close()
+
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""
         return judge(Iteration(problem, state, own_state(state), self.rules, self._choices, report))

@@ -89,9 +89,10 @@ class AdaptiveState:
     bound: float = math.inf  # what the certificate said where the run seemed to end
     escape: Escape = field(default_factory=Escape)
     ahead: FoundStep = field(default_factory=FoundStep)
+    factored: tuple[Matrix, Vector, Any] | None = None  # losses and penalty of the last matrix P, and that norm
 
     #: fields that are no numbers, arrays or dataclasses of such
-    not_plain: ClassVar[tuple[str, ...]] = ("kind", "here", "there")
+    not_plain: ClassVar[tuple[str, ...]] = ("kind", "here", "there", "factored")
 
     def begin(self) -> None:
         """The evaluation at the starting point is the first reference."""
