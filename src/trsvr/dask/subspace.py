@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
@@ -44,6 +45,8 @@ _EARLIER_STEPS = 3
 _NEW_PART = 1e-8
 # The sample is at most this part of all rows.
 _SAMPLE_PART = 4
+# A column is far from zero where less than this part of its second moment is about its mean; and what rounding leaves.
+_FAR, _ROUNDING = 0.5, 1e-12
 
 
 class HeldRows:
@@ -141,10 +144,36 @@ class CentredSample(SampledHessian):
         return self._frame.gradient_inside(super().product(self._frame.outside(v)))
 
     def diagonal(self) -> Vector:
-        """Its diagonal: each column's second moment about its mean, where curvatures do not depend on the column."""
+        """Its diagonal."""
         D = super().diagonal().reshape(-1, self._frame.outputs)
-        D[:-1] = np.maximum(D[:-1] - self._frame.means[:, None] ** 2 * D[-1], 0.0)
+        near, far = about_means(D, self._frame.means)
+        if far.any():
+            m = self._frame.means[:, None]
+            exact = np.maximum(D[:-1] - m * (2.0 * self._mixed() - m * D[-1]), _ROUNDING * D[:-1])
+            near = np.where(far, exact, near)
+        D[:-1] = near
         return D.ravel()
+
+    def _mixed(self) -> Matrix:
+        """The entries between each output's weights and its intercept: one product with each intercept."""
+        K = self._frame.outputs
+        mixed = np.empty((self._frame.means.size, K))
+        for k in range(K):
+            along = np.zeros(self._d)
+            along[k - K] = 1.0
+            mixed[:, k] = super().product(along).reshape(-1, K)[:-1, k]
+        return mixed
+
+
+def about_means(D: Matrix, means: Vector) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Second moments of the columns about their means, as if curvatures did not depend on the columns.
+
+    ``D`` has those about zero, a row for each column and one for the intercept. Returns also where nothing but digits
+    is left of that: columns far from zero.
+    """
+    m = means[:, None]
+    moments = D[:-1] - m * m * D[-1]
+    return np.maximum(moments, _ROUNDING * D[:-1]), moments < _FAR * D[:-1]
 
 
 class Subspace:

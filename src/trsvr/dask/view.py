@@ -30,7 +30,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
-from trsvr.dask.subspace import CentredSample, HeldRows, SampledHessian, step_in_subspace
+from trsvr.dask.subspace import CentredSample, HeldRows, SampledHessian, about_means, step_in_subspace
 from trsvr.problems.centring import CentredView
 from trsvr.problems.certificate import GapFacts, linear_facts, steady_by_bend
 from trsvr.problems.curvature import MarginView, draw_runs
@@ -367,9 +367,17 @@ class CentredDaskView(CentredView):
 
     view: DaskView
 
-    def mixed(self, intercepts: Vector) -> Matrix:
-        """As if the curvatures did not depend on the columns: a product would be a round."""
-        return self.frame.means[:, None] * intercepts
+    def diagonal(self) -> Vector:
+        """Diagonal of the mean Hessian of the losses; of columns far from zero what the rows say that are here."""
+        D, sampled = self.view.diagonal().reshape(-1, self.frame.outputs), self._sampled()
+        near, far = about_means(D, self.frame.means)
+        if far.any() and sampled.n_rows:
+            near = np.where(far, sampled.diagonal().reshape(D.shape)[:-1], near)
+        D[:-1] = near
+        return D.ravel()
+
+    def _sampled(self) -> CentredSample:
+        return CentredSample(self.view.sampled(), self.frame)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses times v, or times each row of a matrix: one round."""
@@ -380,8 +388,7 @@ class CentredDaskView(CentredView):
 
     def step(self, request: StepRequest) -> StepTaken:
         """The best step within a few directions."""
-        sampled = CentredSample(self.view.sampled(), self.frame)
-        return step_in_subspace(request, sampled, self.diagonal(), self.product)
+        return step_in_subspace(request, self._sampled(), self.diagonal(), self.product)
 
 
 def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:
