@@ -27,7 +27,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.dask.rows import Here
-from trsvr.parts.norms import IdentityNorm
+from trsvr.parts.norms import DenseNorm, IdentityNorm
 from trsvr.parts.subproblems import minimizer_in_eigenbasis, preconditioned_cg
 from trsvr.problems.centring import Centring
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
@@ -124,6 +124,11 @@ class SampledHessian:
     def diagonal(self) -> Vector:
         """Its diagonal."""
         return self._mean(lambda view: view.diagonal())
+
+    def matrix(self) -> Matrix:
+        """All of it: a product for each parameter."""
+        H = np.array([self.product(along) for along in np.eye(self._d)])
+        return 0.5 * (H + H.T)
 
     def _mean(self, part: Callable[[Any], Vector]) -> Vector:
         out = np.zeros(self._d)
@@ -259,12 +264,23 @@ def build_subspace(
     def model(v: Vector) -> Vector:
         return sampled.product(v) + (lack + penalty) * v
 
+    # Directions that hardly any row sees have the penalty's curvature: conjugate gradients would take long to find them.
+    whole = None
+    if 0 < gradient.size <= _MOST_PRODUCTS and sampled.n_rows:
+        unseen = np.where(2.0 * sampled.diagonal() < diagonal, lack, 0.0)
+        whole = DenseNorm(sampled.matrix() + np.diag(unseen), penalty)
+
     def solve(v: Vector) -> tuple[float, int]:
+        if whole is not None:
+            return 0.5 * whole.dual(v), 0
         found = preconditioned_cg(model, norm, v, math.inf, 10 * _TOLERANCE, _MOST_PRODUCTS)
         falls = found.predicted(v) if found.exit is not Exit.NEGATIVE_CURVATURE else 0.0
         return max(falls, 0.0), found.products * sampled.n_rows
 
     directions, count = _directions(model, norm, gradient)
+    if whole is not None:
+        directions.append(whole.solve(gradient))
+        count += gradient.size
     if request.earlier is not None:
         directions += list(request.earlier[-_EARLIER_STEPS:])
     basis = _orthonormal(directions, np.ones_like(gradient) if isinstance(norm, IdentityNorm) else norm.diagonal)
