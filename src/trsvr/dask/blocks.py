@@ -331,13 +331,12 @@ def _curvature(answer: Sums, model: LinearModel, view: MarginView | OutputView, 
         assert isinstance(view, MarginView)
         if not model.squared_rows.size:
             model._scan()
-        matrix, taken = None, view.n_rows
-        if order.sample >= 1.0 and order.means is not None:
-            matrix = view.centred_matrix(order.means)
-        name = "matrix" if matrix is None else "centred matrix"
+        name, taken = "centred matrix", view.n_rows
+        of_all = order.sample >= 1.0
+        matrix = view.centred_matrix(order.means) if of_all and order.means is not None else None
         if matrix is None:
-            wanted = view.n_rows if order.sample >= 1.0 else int(np.ceil(order.sample * view.n_rows))
-            matrix, taken = view.sampled_matrix(wanted, *own.draws)
+            wanted = view.n_rows if of_all else int(np.ceil(order.sample * view.n_rows))
+            name, (matrix, taken) = "matrix", view.sampled_matrix(wanted, *own.draws)
         answer[name] = matrix[np.triu_indices(view.d)] * model.n_samples
         answer["taken"] = np.array([float(taken)])
 

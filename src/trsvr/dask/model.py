@@ -79,8 +79,8 @@ class LinearModel(Problem):
         Whether the blocks stay in the workers' memory (where that is short, Dask spills them to its own files), or are
         read again in every round. "auto" keeps them if they need at most half of the workers' memory.
     rows_at_once : int, optional
-        Rows that may be in this process at a time; default: 256 MiB of them. Where they are all there are, and few, the
-        adaptive mode may bring all of them (docs/dask.md).
+        Rows that may be in this process at a time; default: 256 MiB of them. Without a matrix the adaptive mode brings
+        all rows where they are few; a number below theirs keeps it from that.
     patience : float
         Seconds without any worker after which the data counts as lost.
 
@@ -278,8 +278,8 @@ class LinearModel(Problem):
     def centred(self) -> Problem:
         """The model as the adaptive mode works on it: centred where it has an intercept; the means cost a round.
 
-        Without a matrix the Hessian is known here as far as rows of it are here. Few rows come all, in that round, and
-        are a model in memory.
+        Without a matrix the Hessian is known here as far as its rows are here. Few rows all come, in one round, and are
+        a model in memory.
         """
         if self.has_few_rows and not self._has_matrix():
             return self.gather(np.arange(self.n_samples)).as_whole().centred()

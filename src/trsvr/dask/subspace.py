@@ -8,7 +8,8 @@ one round. So they run here, on a model of the Hessian H made of rows that have 
 with the exact diagonal D, which the blocks have sent with the gradient: a column that the sample hardly has keeps its
 curvature. What they find is not the step but a small space for it: the directions of iterations 1, 2, 3–4, 5–8, … , so
 that every one of the iterates 1, 2, 4, 8, … lies in it, and the last few steps. One round brings the products of H
-itself with a basis B of that space, and the step minimises gᵀp + ½ pᵀHp over p = Bᵀc, ‖p‖_P ≤ radius, exactly.
+itself with a basis B of that space, and the step minimises gᵀp + ½ pᵀHp over p = Bᵀc, ‖p‖_P ≤ radius, exactly. With
+few parameters the sample's Hessian is a matrix, and Newton's direction on it is in the space too.
 
 A poor sample makes the space poor and never the step wrong. On a quadratic the best point in the span of H̃⁻¹g and the
 last step is that of conjugate gradients with the preconditioner H̃; this space has both, and more.
@@ -47,6 +48,8 @@ _NEW_PART = 1e-8
 _SAMPLE_PART = 4
 # A column is far from zero where less than this part of its second moment is about its mean; and what rounding leaves.
 _FAR, _ROUNDING = 0.5, 1e-12
+# The sample hardly has a column of which it has less than this part of the curvature.
+_HARDLY = 0.5
 
 
 class HeldRows:
@@ -56,6 +59,7 @@ class HeldRows:
         self._model = model
         self._slices: list[tuple[Draws, int, Here]] = []  # by which they were drawn, and how many
         self._views: list[Any] = []
+        self._at: tuple[Vector, bool] | None = None  # where the views are, and whether their curvatures are raised
 
     def next_slice(self, coming: Draws | None) -> Here | None:
         """The rows that should come with the full gradient before this epoch; None where there are enough."""
@@ -78,10 +82,13 @@ class HeldRows:
         """Their curvatures at x; waits for rows that are on their way."""
         for *_, here in self._slices[len(self._views) :]:
             self._views.append(here.problem().curvature_view())
-        for view in self._views:
-            view.evaluate(x)
-            if raised:
-                view.raise_curvatures(1.0, 0.0)
+            self._at = None
+        if self._at is None or self._at[1] != raised or not np.array_equal(self._at[0], x):
+            self._at = x.copy(), raised
+            for view in self._views:
+                view.evaluate(x)
+                if raised:
+                    view.raise_curvatures(1.0, 0.0)
         return SampledHessian(self._views, x.size)
 
     def snapshot(self) -> dict[str, Any]:
@@ -150,13 +157,11 @@ class CentredSample(SampledHessian):
 
     def diagonal(self) -> Vector:
         """Its diagonal."""
-        D = super().diagonal().reshape(-1, self._frame.outputs)
-        near, far = about_means(D, self._frame.means)
+        D, m = super().diagonal().reshape(-1, self._frame.outputs), self._frame.means[:, None]
+        moments, far = about_means(D, self._frame.means)
         if far.any():
-            m = self._frame.means[:, None]
-            exact = np.maximum(D[:-1] - m * (2.0 * self._mixed() - m * D[-1]), _ROUNDING * D[:-1])
-            near = np.where(far, exact, near)
-        D[:-1] = near
+            moments = np.maximum(D[:-1] - m * (2.0 * self._mixed() - m * D[-1]), _ROUNDING * D[:-1])
+        D[:-1] = moments
         return D.ravel()
 
     def _mixed(self) -> Matrix:
@@ -173,8 +178,8 @@ class CentredSample(SampledHessian):
 def about_means(D: Matrix, means: Vector) -> tuple[Matrix, NDArray[np.bool_]]:
     """Second moments of the columns about their means, as if curvatures did not depend on the columns.
 
-    ``D`` has those about zero, a row for each column and one for the intercept. Returns also where nothing but digits
-    is left of that: columns far from zero.
+    ``D`` has those about zero, a row for each column and one for the intercepts. Returns also where little is left of
+    them: of columns far from zero, where that curvatures do depend on them makes all the difference.
     """
     m = means[:, None]
     moments = D[:-1] - m * m * D[-1]
@@ -259,28 +264,31 @@ def build_subspace(
         Products of the mean Hessian of the losses, all rows, with the rows of a matrix.
     """
     gradient, norm, penalty = request.gradient, request.norm, request.penalty
-    lack = np.maximum(diagonal - sampled.diagonal(), 0.0)
+    own = sampled.diagonal()
+    lack = np.maximum(diagonal - own, 0.0)
+    few = 0 < gradient.size <= _MOST_PRODUCTS and sampled.n_rows > 0
+    losses = sampled.matrix() if few else None
 
     def model(v: Vector) -> Vector:
-        return sampled.product(v) + (lack + penalty) * v
+        return (sampled.product(v) if losses is None else losses @ v) + (lack + penalty) * v
 
-    # Directions that hardly any row sees have the penalty's curvature: conjugate gradients would take long to find them.
-    whole = None
-    if 0 < gradient.size <= _MOST_PRODUCTS and sampled.n_rows:
-        unseen = np.where(2.0 * sampled.diagonal() < diagonal, lack, 0.0)
-        whole = DenseNorm(sampled.matrix() + np.diag(unseen), penalty)
+    # Along some directions there may be nothing but the penalty: with the matrix at hand they are found at once. What
+    # the sample lacks would hide them, so it is added only to columns that the sample hardly has.
+    exact = None
+    if losses is not None:
+        exact = DenseNorm(losses + np.diag(np.where(own < _HARDLY * diagonal, lack, 0.0)), penalty)
 
     def solve(v: Vector) -> tuple[float, int]:
-        if whole is not None:
-            return 0.5 * whole.dual(v), 0
+        if exact is not None:
+            return 0.5 * exact.dual(v), 0
         found = preconditioned_cg(model, norm, v, math.inf, 10 * _TOLERANCE, _MOST_PRODUCTS)
         falls = found.predicted(v) if found.exit is not Exit.NEGATIVE_CURVATURE else 0.0
         return max(falls, 0.0), found.products * sampled.n_rows
 
     directions, count = _directions(model, norm, gradient)
-    if whole is not None:
-        directions.append(whole.solve(gradient))
-        count += gradient.size
+    if exact is not None:
+        directions.append(exact.solve(gradient))
+        count = gradient.size
     if request.earlier is not None:
         directions += list(request.earlier[-_EARLIER_STEPS:])
     basis = _orthonormal(directions, np.ones_like(gradient) if isinstance(norm, IdentityNorm) else norm.diagonal)

@@ -290,7 +290,8 @@ class DaskView(CurvatureView):
 
     def step(self, request: StepRequest) -> StepTaken:
         """Conjugate gradients would wait for every product: the best step within a few directions, in one round."""
-        return step_in_subspace(request, self.sampled(), self.diagonal(), self.product)
+        diagonal = self.diagonal()  # which may look at the sample in another way
+        return step_in_subspace(request, self.sampled(), diagonal, self.product)
 
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f; the curvature between several intercepts would take a round."""
@@ -385,11 +386,12 @@ class CentredDaskView(CentredView):
 
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses; of columns far from zero what the rows say that are here."""
-        D, sampled = self.view.diagonal().reshape(-1, self.frame.outputs), self._sampled()
-        near, far = about_means(D, self.frame.means)
-        if far.any() and sampled.n_rows:
-            near = np.where(far, sampled.diagonal().reshape(D.shape)[:-1], near)
-        D[:-1] = near
+        D = self.view.diagonal().reshape(-1, self.frame.outputs)
+        moments, far = about_means(D, self.frame.means)
+        sampled = self._sampled() if far.any() else None
+        if sampled is not None and sampled.n_rows:
+            moments = np.where(far, sampled.diagonal().reshape(D.shape)[:-1], moments)
+        D[:-1] = moments
         return D.ravel()
 
     def _sampled(self) -> CentredSample:
@@ -404,7 +406,8 @@ class CentredDaskView(CentredView):
 
     def step(self, request: StepRequest) -> StepTaken:
         """The best step within a few directions."""
-        return step_in_subspace(request, self._sampled(), self.diagonal(), self.product)
+        diagonal = self.diagonal()  # which may look at the sample in another way
+        return step_in_subspace(request, self._sampled(), diagonal, self.product)
 
 
 def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:
