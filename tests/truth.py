@@ -54,7 +54,11 @@ def _of_one_margin(loss: Any, z: np.ndarray, y: np.ndarray, slack: float) -> tup
         return value, -y * np.where(y * z > 0, e, 1) / (1 + e), e / (1 + e) ** 2
     if isinstance(loss, Binomial):  # y is a share
         value = np.maximum(z, 0) + np.log1p(e) - y * z + _times_log(y) + _times_log(1 - y)
-        return value, np.where(z > 0, 1, e) / (1 + e) - y, e / (1 + e) ** 2
+        slope = np.where(z > 0, 1, e) / (1 + e) - y
+        near = np.abs(slope) < np.minimum(y, 1 - y) / 8  # where nearly all of that cancels
+        u, v = (np.where(near, part, 0.5) for part in (slope, y))
+        value = np.where(near, -v * np.log1p(u / v) - (1 - v) * np.log1p(-u / (1 - v)), value)
+        return value, slope, e / (1 + e) ** 2
     if isinstance(loss, SquaredHinge):
         gap = np.maximum(1 - y * z, 0)
         return gap**2, -2 * y * gap, 2 * (1 - y * z > -slack).astype(Long)

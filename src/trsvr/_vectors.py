@@ -36,6 +36,20 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 @kernel(fastmath=True)
+def _moments(a: Vector) -> tuple[float, float]:
+    total = squares = 0.0
+    for j in range(a.size):
+        total += a[j]
+        squares += a[j] * a[j]
+    return total, squares
+
+
+def moments(a: Vector) -> tuple[float, float]:
+    """Σ a_j and Σ a_j²."""
+    return (float(a.sum()), dot(a, a)) if a.size <= SHORT else _moments(a)
+
+
+@kernel(fastmath=True)
 def _add_scaled(factor: float, a: Vector, out: Vector) -> None:
     for j in range(a.size):
         out[j] += factor * a[j]

@@ -29,10 +29,15 @@ def linear(client, d=9):
     return trsvr.dask.LinearModel(cut(X, LONG), cut(y, LONG), client=client)
 
 
-def softmax(client):
+def softmax(client, rows_at_once=500):
     X, _ = classification(700, 5)
     y = (X[:, :3] + np.random.default_rng(0).gumbel(size=(700, 3))).argmax(axis=1)
-    return trsvr.dask.LinearModel(cut(X, LENGTHS[3]), cut(y, LENGTHS[3]), problems.Softmax(), client=client)
+    options = {"rows_at_once": rows_at_once, "client": client}
+    return trsvr.dask.LinearModel(cut(X, LENGTHS[3]), cut(y, LENGTHS[3]), problems.Softmax(), **options)
+
+
+def few_rows(client):
+    return softmax(client, None)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +49,9 @@ def softmax(client):
         (linear, trsvr.TRSVR(norm="diagonal"), {}),
         (linear, trsvr.TRSVR(norm="diagonal"), {"x0": np.full(9, 10.0)}),
         (softmax, trsvr.TRSVR(), {}),
+        (few_rows, trsvr.TRSVR(), {"x0": np.full(15, 5.0) * np.arange(15)}),
     ],
-    ids=["paper", "dense", "dense, refused steps", "diagonal", "diagonal, refused steps", "softmax"],
+    ids=["paper", "dense", "dense, refused steps", "diagonal", "diagonal, refused steps", "softmax", "few rows"],
 )
 def test_crashes_after_every_epoch_change_nothing(client, tmp_path, make, solver, options):
     """A new problem object, and so new names of tasks, after every crash; the trace is compared to the last bit."""

@@ -16,6 +16,7 @@ from small import classification, cut, small_cluster
 import trsvr
 import trsvr.dask
 from trsvr.dask.blocks import add
+from trsvr.problems import DataLostError
 
 LENGTHS = [300, 500, 200, 400]
 STUDY = """
@@ -157,6 +158,21 @@ def test_data_lost_for_good_ends_with_the_best_point(own):
     assert result.value == best[0]
     assert np.array_equal(result.x, best[1])
     assert 2 <= result.epochs < 20
+
+
+def test_data_lost_before_the_first_epoch_ends_too(client, monkeypatch):
+    """While the columns' means, or few rows, are sent for."""
+
+    def lose(*_):
+        raise DataLostError("nobody there")
+
+    X, y = classification(sum(LENGTHS), 7)
+    problem = trsvr.dask.LinearModel(cut(X, LENGTHS), cut(y, LENGTHS), intercept=True, client=client)
+    monkeypatch.setattr(trsvr.dask.LinearModel, "hessian_product", lose)
+    result = trsvr.minimize(problem)
+    assert result.status is trsvr.Status.DATA_LOST
+    assert "nobody there" in result.message
+    assert result.epochs == 0
 
 
 def test_adding_up_leaves_the_answers_alone():

@@ -242,6 +242,7 @@ class Order(NamedTuple):
     product: Any = None  # a vector v: Hessian times v; or several, the rows of a matrix
     diagonal: bool = False  # of the Hessian; and of the raised one, if that is wanted
     sample: float = 0.0  # rows of a sampled curvature matrix, as a part of all rows; 1: all
+    means: Any = None  # of the columns: a matrix of all rows is about them, where the rows are dense
     raised: bool = False  # curvatures raised to what a bound on the losses would have
     scores: bool = False  # how well the rows are predicted
 
@@ -330,9 +331,13 @@ def _curvature(answer: Sums, model: LinearModel, view: MarginView | OutputView, 
         assert isinstance(view, MarginView)
         if not model.squared_rows.size:
             model._scan()
-        wanted = view.n_rows if order.sample >= 1.0 else int(np.ceil(order.sample * view.n_rows))
-        matrix, taken = view.sampled_matrix(wanted, *own.draws)
-        answer["matrix"] = matrix[np.triu_indices(view.d)] * model.n_samples
+        name, taken = "centred matrix", view.n_rows
+        of_all = order.sample >= 1.0
+        matrix = view.centred_matrix(order.means) if of_all and order.means is not None else None
+        if matrix is None:
+            wanted = view.n_rows if of_all else int(np.ceil(order.sample * view.n_rows))
+            name, (matrix, taken) = "matrix", view.sampled_matrix(wanted, *own.draws)
+        answer[name] = matrix[np.triu_indices(view.d)] * model.n_samples
         answer["taken"] = np.array([float(taken)])
 
 

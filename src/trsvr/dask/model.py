@@ -42,6 +42,8 @@ from trsvr.problems.matrix import take_rows
 from trsvr.problems.regularizers import L2, add_penalty, add_penalty_product, fitted
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import CurvatureView
+from trsvr.solvers.adaptive.measuring import kind_of_norm
+from trsvr.solvers.adaptive.rules import Rules
 
 _log = logging.getLogger("trsvr")
 _ROWS_BYTES = 256 * 2**20
@@ -77,7 +79,8 @@ class LinearModel(Problem):
         Whether the blocks stay in the workers' memory (where that is short, Dask spills them to its own files), or are
         read again in every round. "auto" keeps them if they need at most half of the workers' memory.
     rows_at_once : int, optional
-        Rows that may be in this process at a time; default: 256 MiB of them.
+        Rows that may be in this process at a time; default: 256 MiB of them. Without a matrix the adaptive mode brings
+        all rows where they are few; a number below theirs keeps it from that.
     patience : float
         Seconds without any worker after which the data counts as lost.
 
@@ -146,6 +149,8 @@ class LinearModel(Problem):
         #: rows of inner steps that the adaptive mode may bring here in one round
         worth = (_WORTH_BYTES + _WORTH_BYTES_PER_BLOCK * len(blocks)) // row_bytes
         self.rows_worth = min(self.rows_at_once, worth, self.n_rows // _WORTH_PART)
+        #: whether all rows may come here, and would travel no longer than a round takes
+        self.has_few_rows = self.n_samples <= min(self.rows_at_once, worth)
 
     # ---------------------------------------------------------------------------------------------- at the door
 
@@ -271,10 +276,21 @@ class LinearModel(Problem):
         return self.for_run().curvature_view()
 
     def centred(self) -> Problem:
-        """The same model in centred coordinates, where it has an intercept; the means cost a round."""
+        """The model as the adaptive mode works on it: centred where it has an intercept; the means cost a round.
+
+        Without a matrix the Hessian is known here as far as its rows are here. Few rows all come, in one round, and are
+        a model in memory.
+        """
+        if self.has_few_rows and not self._has_matrix():
+            return self.gather(np.arange(self.n_samples)).as_whole().centred()
         if not self.intercept:
             return self
         return CentredProblem(self, centring_by_product(self), CentredDaskView)
+
+    def _has_matrix(self) -> bool:
+        """Whether the adaptive mode would send for matrices of the curvature."""
+        columns, prices = self.n_parameters // self.n_outputs, self.curvature_view().prices()
+        return kind_of_norm("auto", prices, self.n_samples, columns, Rules()) == "dense"
 
     # ------------------------------------------------------------------------------------------------------ rows
 

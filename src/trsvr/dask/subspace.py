@@ -8,7 +8,8 @@ one round. So they run here, on a model of the Hessian H made of rows that have 
 with the exact diagonal D, which the blocks have sent with the gradient: a column that the sample hardly has keeps its
 curvature. What they find is not the step but a small space for it: the directions of iterations 1, 2, 3–4, 5–8, … , so
 that every one of the iterates 1, 2, 4, 8, … lies in it, and the last few steps. One round brings the products of H
-itself with a basis B of that space, and the step minimises gᵀp + ½ pᵀHp over p = Bᵀc, ‖p‖_P ≤ radius, exactly.
+itself with a basis B of that space, and the step minimises gᵀp + ½ pᵀHp over p = Bᵀc, ‖p‖_P ≤ radius, exactly. With
+few parameters the sample's Hessian is a matrix, and Newton's direction on it is in the space too.
 
 A poor sample makes the space poor and never the step wrong. On a quadratic the best point in the span of H̃⁻¹g and the
 last step is that of conjugate gradients with the preconditioner H̃; this space has both, and more.
@@ -21,12 +22,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr._vectors import dot
 from trsvr.dask.rows import Here
-from trsvr.parts.norms import IdentityNorm
+from trsvr.parts.norms import DenseNorm, IdentityNorm
 from trsvr.parts.subproblems import minimizer_in_eigenbasis, preconditioned_cg
 from trsvr.problems.centring import Centring
 from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
@@ -44,6 +46,10 @@ _EARLIER_STEPS = 3
 _NEW_PART = 1e-8
 # The sample is at most this part of all rows.
 _SAMPLE_PART = 4
+# A column is far from zero where less than this part of its second moment is about its mean; and what rounding leaves.
+_FAR, _ROUNDING = 0.5, 1e-12
+# The sample hardly has a column of which it has less than this part of the curvature.
+_HARDLY = 0.5
 
 
 class HeldRows:
@@ -53,6 +59,7 @@ class HeldRows:
         self._model = model
         self._slices: list[tuple[Draws, int, Here]] = []  # by which they were drawn, and how many
         self._views: list[Any] = []
+        self._at: tuple[Vector, bool] | None = None  # where the views are, and whether their curvatures are raised
 
     def next_slice(self, coming: Draws | None) -> Here | None:
         """The rows that should come with the full gradient before this epoch; None where there are enough."""
@@ -75,10 +82,13 @@ class HeldRows:
         """Their curvatures at x; waits for rows that are on their way."""
         for *_, here in self._slices[len(self._views) :]:
             self._views.append(here.problem().curvature_view())
-        for view in self._views:
-            view.evaluate(x)
-            if raised:
-                view.raise_curvatures(1.0, 0.0)
+            self._at = None
+        if self._at is None or self._at[1] != raised or not np.array_equal(self._at[0], x):
+            self._at = x.copy(), raised
+            for view in self._views:
+                view.evaluate(x)
+                if raised:
+                    view.raise_curvatures(1.0, 0.0)
         return SampledHessian(self._views, x.size)
 
     def snapshot(self) -> dict[str, Any]:
@@ -122,6 +132,11 @@ class SampledHessian:
         """Its diagonal."""
         return self._mean(lambda view: view.diagonal())
 
+    def matrix(self) -> Matrix:
+        """All of it: a product for each parameter."""
+        H = np.array([self.product(along) for along in np.eye(self._d)])
+        return 0.5 * (H + H.T)
+
     def _mean(self, part: Callable[[Any], Vector]) -> Vector:
         out = np.zeros(self._d)
         for view in self._views:
@@ -141,10 +156,34 @@ class CentredSample(SampledHessian):
         return self._frame.gradient_inside(super().product(self._frame.outside(v)))
 
     def diagonal(self) -> Vector:
-        """Its diagonal: each column's second moment about its mean, where curvatures do not depend on the column."""
-        D = super().diagonal().reshape(-1, self._frame.outputs)
-        D[:-1] = np.maximum(D[:-1] - self._frame.means[:, None] ** 2 * D[-1], 0.0)
+        """Its diagonal."""
+        D, m = super().diagonal().reshape(-1, self._frame.outputs), self._frame.means[:, None]
+        moments, far = about_means(D, self._frame.means)
+        if far.any():
+            moments = np.maximum(D[:-1] - m * (2.0 * self._mixed() - m * D[-1]), _ROUNDING * D[:-1])
+        D[:-1] = moments
         return D.ravel()
+
+    def _mixed(self) -> Matrix:
+        """The entries between each output's weights and its intercept: one product with each intercept."""
+        K = self._frame.outputs
+        mixed = np.empty((self._frame.means.size, K))
+        for k in range(K):
+            along = np.zeros(self._d)
+            along[k - K] = 1.0
+            mixed[:, k] = super().product(along).reshape(-1, K)[:-1, k]
+        return mixed
+
+
+def about_means(D: Matrix, means: Vector) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Second moments of the columns about their means, as if curvatures did not depend on the columns.
+
+    ``D`` has those about zero, a row for each column and one for the intercepts. Returns also where little is left of
+    them: of columns far from zero, where that curvatures do depend on them makes all the difference.
+    """
+    m = means[:, None]
+    moments = D[:-1] - m * m * D[-1]
+    return np.maximum(moments, _ROUNDING * D[:-1]), moments < _FAR * D[:-1]
 
 
 class Subspace:
@@ -225,17 +264,31 @@ def build_subspace(
         Products of the mean Hessian of the losses, all rows, with the rows of a matrix.
     """
     gradient, norm, penalty = request.gradient, request.norm, request.penalty
-    lack = np.maximum(diagonal - sampled.diagonal(), 0.0)
+    own = sampled.diagonal()
+    lack = np.maximum(diagonal - own, 0.0)
+    few = 0 < gradient.size <= _MOST_PRODUCTS and sampled.n_rows > 0
+    losses = sampled.matrix() if few else None
 
     def model(v: Vector) -> Vector:
-        return sampled.product(v) + (lack + penalty) * v
+        return (sampled.product(v) if losses is None else losses @ v) + (lack + penalty) * v
+
+    # Along some directions there may be nothing but the penalty: with the matrix at hand they are found at once. What
+    # the sample lacks would hide them, so it is added only to columns that the sample hardly has.
+    exact = None
+    if losses is not None:
+        exact = DenseNorm(losses + np.diag(np.where(own < _HARDLY * diagonal, lack, 0.0)), penalty)
 
     def solve(v: Vector) -> tuple[float, int]:
+        if exact is not None:
+            return 0.5 * exact.dual(v), 0
         found = preconditioned_cg(model, norm, v, math.inf, 10 * _TOLERANCE, _MOST_PRODUCTS)
         falls = found.predicted(v) if found.exit is not Exit.NEGATIVE_CURVATURE else 0.0
         return max(falls, 0.0), found.products * sampled.n_rows
 
     directions, count = _directions(model, norm, gradient)
+    if exact is not None:
+        directions.append(exact.solve(gradient))
+        count = gradient.size
     if request.earlier is not None:
         directions += list(request.earlier[-_EARLIER_STEPS:])
     basis = _orthonormal(directions, np.ones_like(gradient) if isinstance(norm, IdentityNorm) else norm.diagonal)

@@ -30,8 +30,8 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
 from trsvr.dask.blocks import Order, Own
 from trsvr.dask.rows import Here
-from trsvr.dask.subspace import CentredSample, HeldRows, SampledHessian, step_in_subspace
-from trsvr.problems.centring import CentredView
+from trsvr.dask.subspace import CentredSample, HeldRows, SampledHessian, about_means, step_in_subspace
+from trsvr.problems.centring import CentredView, Centring
 from trsvr.problems.certificate import GapFacts, linear_facts, steady_by_bend
 from trsvr.problems.curvature import MarginView, draw_runs
 from trsvr.problems.losses import bend_of
@@ -117,6 +117,8 @@ class DaskView(CurvatureView):
         self._raised = False
         self._known: dict[Any, Any] = {}  # what the rounds at this x have brought
         self._expected = Coming()
+        #: of the columns, where the coordinates are centred at them: a matrix of all rows is then made so
+        self.means: Vector | None = None
         d, several = self.d // self.n_outputs, self.n_outputs > 1
         known = Prices.of_rows(model.n_samples, d, self.n_outputs, model.n_samples * d)
         # Every answer is a round of messages, which lasts about as long as a pass. Rows of batches come with one that
@@ -173,7 +175,7 @@ class DaskView(CurvatureView):
         own = None
         if kind == "dense" and draws is not None:
             share = 1.0 if rows >= self.n_rows else rows / self.n_rows
-            order = order._replace(sample=share)
+            order = order._replace(sample=share, means=self.means)
             own = [Own(draws=(draws, block)) for block in range(self.problem.n_blocks)]
         elif kind != "dense":
             order = order._replace(diagonal=True)
@@ -186,11 +188,12 @@ class DaskView(CurvatureView):
         for name, raised in (("diagonal", False), ("raised diagonal", True)):
             if name in sums:
                 self._known["diagonal", raised] = sums[name] / self.problem.n_samples
-        if "matrix" in sums:
-            half = np.zeros((self.d, self.d))
-            half[np.triu_indices(self.d)] = sums["matrix"] / self.problem.n_samples
-            matrix = half + np.triu(half, 1).T
-            self._known["matrix", self._raised] = (rows, draws, matrix, int(sums["taken"][0]))
+        for name in ("matrix", "centred matrix"):
+            if name in sums:
+                half = np.zeros((self.d, self.d))
+                half[np.triu_indices(self.d)] = sums[name] / self.problem.n_samples
+                matrix = half + np.triu(half, 1).T
+                self._known["matrix", self._raised] = (rows, draws, matrix, int(sums["taken"][0]), name != "matrix")
         return sums
 
     def snapshot(self) -> dict[str, Any]:
@@ -262,6 +265,10 @@ class DaskView(CurvatureView):
 
         Every block takes its share of the rows, by the same rule as if it were all there is.
         """
+        return self.blocks_found(rows, draws)[:2]
+
+    def blocks_found(self, rows: int, draws: Draws) -> tuple[Matrix, int, bool]:
+        """The same, and whether it is about the columns' means."""
         key = ("matrix", self._raised)
         kept = known = self._known.get(key)
         if known is None or known[:2] != (rows, draws):
@@ -274,7 +281,7 @@ class DaskView(CurvatureView):
             known = self._known[key]
             if not of_this_epoch and kept is not None:  # a look aside: what the coming epoch will ask for stays
                 self._known[key] = kept
-        return known[2][None].copy(), known[3]
+        return known[2][None].copy(), known[3], known[4]
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v, or times each row of a matrix: one round."""
@@ -283,7 +290,8 @@ class DaskView(CurvatureView):
 
     def step(self, request: StepRequest) -> StepTaken:
         """Conjugate gradients would wait for every product: the best step within a few directions, in one round."""
-        return step_in_subspace(request, self.sampled(), self.diagonal(), self.product)
+        diagonal = self.diagonal()  # which may look at the sample in another way
+        return step_in_subspace(request, self.sampled(), diagonal, self.product)
 
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f; the curvature between several intercepts would take a round."""
@@ -367,9 +375,27 @@ class CentredDaskView(CentredView):
 
     view: DaskView
 
-    def mixed(self, intercepts: Vector) -> Matrix:
-        """As if the curvatures did not depend on the columns: a product would be a round."""
-        return self.frame.means[:, None] * intercepts
+    def __init__(self, view: DaskView, frame: Centring) -> None:
+        super().__init__(view, frame)
+        view.means = frame.means
+
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Mean Hessian of the losses from about so many rows; and how many."""
+        matrices, taken, is_inside = self.view.blocks_found(rows, draws)
+        return matrices if is_inside else self.frame.matrix_inside(matrices), taken
+
+    def diagonal(self) -> Vector:
+        """Diagonal of the mean Hessian of the losses; of columns far from zero what the rows say that are here."""
+        D = self.view.diagonal().reshape(-1, self.frame.outputs)
+        moments, far = about_means(D, self.frame.means)
+        sampled = self._sampled() if far.any() else None
+        if sampled is not None and sampled.n_rows:
+            moments = np.where(far, sampled.diagonal().reshape(D.shape)[:-1], moments)
+        D[:-1] = moments
+        return D.ravel()
+
+    def _sampled(self) -> CentredSample:
+        return CentredSample(self.view.sampled(), self.frame)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses times v, or times each row of a matrix: one round."""
@@ -380,8 +406,8 @@ class CentredDaskView(CentredView):
 
     def step(self, request: StepRequest) -> StepTaken:
         """The best step within a few directions."""
-        sampled = CentredSample(self.view.sampled(), self.frame)
-        return step_in_subspace(request, sampled, self.diagonal(), self.product)
+        diagonal = self.diagonal()  # which may look at the sample in another way
+        return step_in_subspace(request, self._sampled(), diagonal, self.product)
 
 
 def _rows_of_runs(begins: Indices, length: int, n_rows: int) -> Indices:

@@ -22,7 +22,7 @@ from trsvr.engine.stopping import GradientTest, Limits, Tolerance
 from trsvr.engine.watchers import Watchers
 from trsvr.problems.base import as_problem
 from trsvr.problems.plain import NotFinite
-from trsvr.problems.protocol import FiniteSum
+from trsvr.problems.protocol import DataLostError, FiniteSum
 from trsvr.solvers import solver_from
 from trsvr.solvers.base import Solver, State
 from trsvr.theory import recommended_step
@@ -282,7 +282,7 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
             run.problem = problem.centred()
         state = run.method.init(run.problem, run.problem.frame.inside(plan.start))
         if is_new:
-            run.method.warm_up(problem, state)
+            run.method.warm_up(run.problem, state)
         if kind is not None:
             _compiled_before.add(kind)
         return state
@@ -301,6 +301,8 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
             return result
         except NotFinite as error:  # already while the method was set up
             return loop.ended(Status.NOT_FINITE, str(error))
+        except DataLostError as loss:
+            return loop.ended(Status.DATA_LOST, str(loss))
         except KeyboardInterrupt:
             source.abandoned = True
             result = loop.ended(Status.INTERRUPTED)

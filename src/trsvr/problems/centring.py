@@ -15,7 +15,7 @@ import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
-from trsvr._vectors import dot
+from trsvr._vectors import add_scaled, dot
 from trsvr.problems.base import Problem
 from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
@@ -79,7 +79,7 @@ class Centring(Frame):
     def _carried(self, gradient: Vector, sign: float) -> Vector:
         if self.outputs == 1:
             g = gradient.copy()
-            g[:-1] += self.means * (sign * g[-1])
+            add_scaled(sign * float(g[-1]), self.means, g[:-1])
             return g
         G = gradient.reshape(-1, self.outputs).copy()
         G[:-1] += sign * self.means[:, None] * G[-1]

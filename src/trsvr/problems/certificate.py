@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
-from trsvr._vectors import dot
+from trsvr._vectors import all_finite, dot
 from trsvr.problems.losses import BENDS, bend_of, curvature_bound
 from trsvr.problems.regularizers import least_curvature
 
@@ -52,36 +52,57 @@ class GapFacts(NamedTuple):
 @np.errstate(all="ignore")
 def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
     """f(x) − min f at most; not a number where nothing is known."""
-    bound = _bound(facts, value, x, gradient)
+    sizes = _sizes(facts, value, x, gradient)
+    if sizes is None:
+        return math.nan
+    bound = _bound(facts, sizes, value)
     if facts.closer is None or not bound > _LARGE * abs(value):
         return bound
-    if not bound > 2.0 * _bound(facts._replace(reach=0.0), value, x, gradient):
+    if not bound > 2.0 * _bound(facts._replace(reach=0.0), sizes, value):
         return bound
-    return _bound(facts._replace(reach=float(np.fmin(facts.reach, facts.closer()))), value, x, gradient)
+    return _bound(facts._replace(reach=float(np.fmin(facts.reach, facts.closer()))), sizes, value)
 
 
-def _bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> float:
-    if not (math.isfinite(value) and np.isfinite(gradient).all()):
-        return math.nan
-    known = value - facts.lowest if math.isfinite(facts.lowest) else math.nan
-    if facts.strengths is None or not np.min(facts.strengths) > 0.0:
+class _Sizes(NamedTuple):
+    """What a bound needs of x and the gradient."""
+
+    slopes: float  # ‖g_w / √λ‖
+    penalised: float  # ‖λ w‖
+    intercepts: Vector  # g_b
+    root: float  # the smallest √λ
+
+
+def _sizes(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> _Sizes | None:
+    """None where value or gradient is not finite."""
+    weights = gradient.size - (0 if facts.intercepts is None else len(facts.intercepts))
+    g_w, g_b, strengths = gradient[:weights], gradient[weights:], facts.strengths
+    length = _length(g_w)
+    if not (math.isfinite(value) and (math.isfinite(length) or all_finite(g_w)) and all_finite(g_b)):
+        return None
+    if strengths is None or np.ndim(strengths) == 0:
+        root = 0.0 if strengths is None else math.sqrt(max(strengths, 0.0))
+        slopes = length / root if root > 0.0 else math.inf
+        return _Sizes(slopes, root * root * _length(x[:weights]), g_b, root)
+    roots = np.sqrt(strengths)
+    return _Sizes(_length(g_w / roots), _length(strengths * x[:weights]), g_b, float(np.min(roots)))
+
+
+def _bound(facts: GapFacts, sizes: _Sizes, value: float) -> float:
+    # A value that rounding has brought below what it is at least says nothing.
+    known = value - facts.lowest if -math.inf < facts.lowest <= value else math.nan
+    if not sizes.root > 0.0:
         return known
-    K = 0 if facts.intercepts is None else len(facts.intercepts)
-    weights = gradient.size - K
-    g_w, g_b = gradient[:weights], gradient[weights:]
     per_row = facts.slope + facts.curved * facts.reach
     shift = length = 0.0
     if facts.intercepts is not None:
-        shift, length = _moved(facts.intercepts, g_b, _UNITS * per_row)
+        shift, length = _moved(facts.intercepts, sizes.intercepts, _UNITS * per_row)
         if not (math.isfinite(shift) and facts.steady(length)):
             return known
-    root = np.sqrt(facts.strengths)
-    penalised = np.asarray(facts.strengths) * np.abs(x[:weights])
     # Errors of slopes are the same in all sums, and so of centred rows; those of the sums themselves are not.
     slopes, sums = facts.curved * facts.reach * math.sqrt(facts.spread), facts.slope * math.sqrt(facts.rows)
-    rounding = _UNITS * (slopes + sums + _length(penalised))
+    rounding = _UNITS * (slopes + sums + sizes.penalised)
     moved = length * facts.curved * math.sqrt(facts.spread) + rounding
-    residual = _length(g_w / root) + moved / float(np.min(root))
+    residual = sizes.slopes + moved / sizes.root
     if not math.isfinite(residual):
         return known
     return float(min(shift + 0.5 * residual * residual, math.inf if math.isnan(known) else known))
@@ -132,7 +153,7 @@ def linear_facts(
         return None
     weights = problem.n_features * problem.n_outputs
     rows = max(problem.mean_squared_row - float(problem.intercept), 0.0)
-    shift = float(np.abs(x[weights:]).max(initial=0.0))
+    shift = max(map(abs, x[weights:].tolist()), default=0.0)
 
     def closer() -> float:
         assert squares is not None

@@ -17,7 +17,7 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._blas import one_blas_thread
 from trsvr._compile import compiled_for
 from trsvr._draws import Draws
-from trsvr._vectors import dot
+from trsvr._vectors import dot, moments
 from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
@@ -351,14 +351,16 @@ class MarginView(CurvatureView):
         if self._raised and self.problem.intercept:
             return None  # the curvatures are not those of the losses
         n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
-        squares = dot(kept, kept) if not scale.size else dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
-        total, curved = np.array([[float(kept.sum()) / n]]), math.sqrt(squares / n)
+        total, squares = moments(kept)
+        if scale.size:
+            squares = dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
+        intercepts, curved = np.array([[total / n]]), math.sqrt(squares / n)
         slope = None
         if curvature_bound(self.problem.loss) is None and type(self.problem.loss) in BENDS:  # they take arrays
             slopes = self.problem.loss.slope(self.margins, self.kernels.labels)
             slope = math.sqrt(np.average(slopes * slopes, weights=scale if scale.size else None))
         return linear_facts(
-            self.problem, x, value, total, self._steady, curved, slope, lambda: self.problem.column_squares
+            self.problem, x, value, intercepts, self._steady, curved, slope, lambda: self.problem.column_squares
         )
 
     def _steady(self, t: float) -> bool:

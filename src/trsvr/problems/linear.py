@@ -477,6 +477,13 @@ class LinearModel(LinearProblem):
         part._build(rows, *shape, labels, weights, offset, like.loss, like.regularizer, like.intercept)
         return part
 
+    def as_whole(self) -> LinearModel:
+        """These rows as all that there are: looked at, and processed as data of their size."""
+        whole = copy.copy(self)
+        vars(whole).pop("is_small", None)
+        whole._scan()
+        return whole
+
     # ------------------------------------------------------------------------------------ conveniences
 
     def _times(self, W: Matrix) -> Matrix:
