@@ -36,6 +36,7 @@ def ends(run: Run, before: Point, trial: Trial, kept: bool) -> bool:
         own.fine, own.misses = True, 0
         own.radius = max(own.radius, run.first_radius()) if candidate else own.radius
         own.here, own.model = run.look(here.x, here.value, here.residuals), None
+        own.last = own.began = None
         own.sine = run.sine(own.here, run.model())
         return False
     if not candidate:
