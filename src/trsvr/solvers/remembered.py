@@ -250,7 +250,7 @@ class RememberedCurvature(Solver):
         """What is left to gain at x by the Hessian's own answer; prepares the step to it, or out of a saddle."""
         own, rules = _own(state), self.rules
         seen = second_look(
-            hessian_at(problem, state.x, state.gradient),
+            hessian_at(problem, state.x, state.gradient, state.value),
             norm,
             state.gradient,
             problem.has_products,

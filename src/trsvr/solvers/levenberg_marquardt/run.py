@@ -140,7 +140,7 @@ class Run:
         J has changed by r″(s, ·). With p = cs + e that is r″(p, p) = c r″(s, 2p − cs) + r″(e, e), of which only the
         last, small term is missing.
         """
-        own, here, last = self.own, self.own.here, self.own.last
+        here, last = self.own.here, self.own.last
         assert here is not None
         if here.rows is None or last is None or last.rows is None:
             return None
