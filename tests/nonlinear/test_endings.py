@@ -83,7 +83,7 @@ def test_what_has_ended_well_is_a_minimum_whatever_the_units(solver, with_produc
 
 
 def test_an_unknown_far_smaller_than_the_others_has_the_curvature_of_its_own_size():
-    """∂²/∂a² of (1e40·a + b)²/2 + (1e40·a)⁴ at a ≈ 1e-40: a step that suits b would see nothing but the fourth power."""
+    """(1e40·a + 1e-5·b)²/2 + (1e40·a)⁴ by a: a step that suits b would see nothing but the fourth power."""
 
     def gradient(x, i):
         both = 1e40 * x[0] + x[1] * 1e-5

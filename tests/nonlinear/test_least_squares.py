@@ -58,7 +58,7 @@ def test_with_a_jacobian_it_has_nine_digits_and_ends_truly(name, start):
 
 
 def test_it_needs_no_more_passes_than_others():
-    """Until the certified sum of squares is met to six digits: SciPy's methods need 14 and 15, on average 111 and 123."""
+    """Until the certified sum of squares is met to six digits; SciPy needs 14 and 15, on average 111 and 123."""
     needed = []
     for name, start in RUNS:
         known, calls = regression(name), []
