@@ -67,6 +67,8 @@ class RememberedRules(StepRules):
     #: the radius shrinks below the first ratio of actual to predicted decrease and grows above the second
     poor_ratio: float = 0.25
     good_ratio: float = 0.75
+    #: f is quadratic where the Hessian predicts a decrease to this part: its products are worth more than steps there
+    quadratic: float = 1e-2
 
 
 @dataclass
@@ -244,6 +246,8 @@ class RememberedCurvature(Solver):
         before, found = tried.before, tried.taken.found
         own.escape.direction, own.doubted = None, 0
         ratio = gained(before, after) / tried.predicted if tried.predicted > 0.0 else 0.0
+        if found.products and abs(ratio - 1.0) <= rules.quadratic:
+            own.free = rules.free_steps
         if self._learns(problem) and not found.products:
             own.alpha = 1.0  # the pair that the step has shown is in the next one
         elif ratio < rules.poor_ratio:

@@ -198,14 +198,14 @@ class TrustRegion(Solver):
         report.gradient_evaluations += seen.products * problem.n_samples
         if not seen.expected > AUTO_DECREASE * abs(state.value):
             return seen.expected
-        direction, length = seen.step, 1.0
+        direction, length, ways = seen.step, 1.0, [1.0]
         if seen.downwards is not None:
             # As far as the radius, or until some unknown has changed by a tenth.
             sizes = np.where(state.x != 0.0, np.abs(state.x), math.inf)
             direction, tenth = seen.downwards, 0.1 / (float(np.abs(seen.downwards / sizes).max()) or math.inf)
-            length = max(state.scalars["radius"], tenth)
+            length, ways = max(state.scalars["radius"], tenth), [1.0, -1.0]
         while length > np.finfo(float).eps:
-            for x in (state.x + length * direction, state.x - length * direction):
+            for x in (state.x + way * length * direction for way in ways):
                 report.gradient_evaluations += problem.n_samples
                 value, gradient = math.inf, state.gradient
                 with contextlib.suppress(NotFinite):
