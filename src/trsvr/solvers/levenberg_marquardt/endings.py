@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -63,6 +64,8 @@ def _is_minimum(run: Run, proven: bool) -> bool:
     """
     own, here, softest, parts = run.own, run.own.here, run.model().softest, rules.ASIDE
     assert here is not None
+    if not proven and _falls_by_one(run):
+        return False
     if not proven and here.x.size <= rules.FEW:
         second = _second(run)
         if second is None:
@@ -80,13 +83,40 @@ def _is_minimum(run: Run, proven: bool) -> bool:
     return not _falls_along(run, softest(), parts)
 
 
+def _falls_by_one(run: Run) -> bool:
+    """Whether f falls where one unknown alone goes a part of the way that J shows it; if so go there.
+
+    Where columns of J differ by many powers of ten, a radius may have collapsed far from any minimum.
+    """
+    own, here = run.own, run.own.here
+    assert here is not None
+    columns, gradient = here.sums.columns, here.sums.gradient
+    pulls = np.divide(np.abs(gradient), columns, out=np.zeros_like(columns), where=columns > 0.0)
+    most = int(pulls.argmax())
+    if not pulls[most] > rules.PULLED * math.sqrt(2.0 * here.value):
+        return False
+    x = here.x.copy()
+    x[most] -= rules.ASIDE[0] * gradient[most] / columns[most] ** 2
+    if not _goes_lower(run, [x]):
+        return False
+    own.radius = max(own.radius, columns[most] * abs(x[most] - here.x[most]))
+    return True
+
+
 def _falls_along(run: Run, direction: Vector, parts: tuple[float, ...]) -> bool:
     """Whether f falls along a direction, so far that some unknown changes by these parts; if so go there."""
-    own, problem, here = run.own, run.problem, run.own.here
+    here = run.own.here
     assert here is not None
     sizes = np.where(here.x != 0.0, np.abs(here.x), float(np.abs(here.x).max(initial=0.0)) or 1.0)
     aside = direction / float(np.abs(direction / sizes).max())
-    for x in (here.x + sign * part * aside for part in parts for sign in (1.0, -1.0)):
+    return _goes_lower(run, (here.x + sign * part * aside for part in parts for sign in (1.0, -1.0)))
+
+
+def _goes_lower(run: Run, points: Iterable[Vector]) -> bool:
+    """Whether f is lower at one of these points, which is the reference then."""
+    own, problem, here = run.own, run.problem, run.own.here
+    assert here is not None
+    for x in points:
         own.passes += 1
         value, residuals = problem.value_at(x)
         if value < here.value - rules.LITTLE * here.value:

@@ -14,6 +14,7 @@ ASTRAY = 0.5  # part of a step that may not be along the last one, which has sho
 FINE = 1e-5  # the sine from which on differences are fine
 ASIDE: tuple[float, ...] = (1e-3,)  # how far, in parts of x, the flattest direction is looked along
 FAR_ASIDE = (1e-3, 0.1, 0.9)  # and where f hardly bends up there
+PULLED = 1e-2  # the cosine between r and a column of J from which on that unknown is tried alone before an end
 HARDLY = 1e-6  # beside what J says of each unknown alone
 MISSES = 2  # steps that the sine refuses before this is the floor
 PROVEN = 0.5  # part of the sine that a full step leaves where JᵀJ is the larger part of the Hessian
