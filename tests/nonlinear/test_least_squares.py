@@ -428,6 +428,21 @@ def test_a_run_is_resumed_to_the_same_bits(tmp_path):
     assert resumed.passes == whole.passes
 
 
+def test_a_problem_whose_domain_is_small_has_checkpoints(tmp_path):
+    """Problems are told apart by their answers at a point, which may be outside."""
+
+    def residuals(x, i):
+        return np.log(x[0] * T[i] + 1.0) + np.sqrt(x[1]) - np.log(3.0 * T[i] + 1.0) - 2.0 + 0.0 * np.sqrt(x[0] - 0.9)
+
+    problem, path = LeastSquares(T.size, 2, residuals), tmp_path / "run"
+    with np.errstate(all="ignore"):
+        whole = trsvr.minimize(problem, x0=[1.0, 1.0])
+        trsvr.minimize(problem, x0=[1.0, 1.0], max_epochs=2, checkpoint=path)
+        again = trsvr.resume(path, problem, max_epochs=100)
+    assert_allclose(whole.x, [3.0, 4.0], rtol=1e-9)
+    assert np.array_equal(again.x, whole.x)
+
+
 def test_looser_tolerances_end_earlier():
     known = regression("ENSO")
     tight, loose = (

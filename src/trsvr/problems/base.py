@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Iterator
@@ -121,8 +122,12 @@ class Problem:
         """What tells it from another problem: here its answers at a point that no problem was made for."""
         digest = hashlib.blake2b(digest_size=32)
         digest.update(f"{self._name()} {self.n_samples} {self.n_parameters}\n".encode())
-        value, gradient = self.value_and_gradient(np.sin(np.arange(1.0, self.n_parameters + 1.0)))
-        digest.update(np.array([value, *np.ravel(gradient)], dtype="<f8").tobytes())
+        point = np.sin(np.arange(1.0, self.n_parameters + 1.0))
+        for x in (point, 1.0 + np.abs(point)):
+            with contextlib.suppress(NotFinite):  # outside the domain of logarithms and roots; the other may be inside
+                value, gradient = self.value_and_gradient(x)
+                digest.update(np.array([value, *np.ravel(gradient)], dtype="<f8").tobytes())
+                break
         return digest.hexdigest()
 
     def _name(self) -> str:

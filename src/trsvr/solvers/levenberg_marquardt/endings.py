@@ -141,12 +141,18 @@ def _second(run: Run) -> Matrix | None:
     by_differences = problem.jacobian_passes(False) > 1
     step = _FOURTH_ROOT if by_differences else ROOT_EPSILON
     pull = here.sums.gradient - problem.l2 * (here.x - problem.towards)
-    second = np.empty((d, d))
-    for j in range(d):
+    second, looked = np.empty((d, d)), 0
+
+    def row(j: int, size: float) -> Vector:
         x = here.x.copy()
-        x[j] += step * sizes[j]
+        x[j] += step * size
         residuals = problem.residuals_at(x) if by_differences else here.residuals
         pulls = [rows.T @ slopes[place] for place, rows in problem.jacobian_rows(x, residuals, False)]
-        second[j] = (np.sum(pulls, axis=0) - pull) / (x[j] - here.x[j])
-    own.passes += d * (problem.jacobian_passes(False) + by_differences)
+        return np.asarray((np.sum(pulls, axis=0) - pull) / (x[j] - here.x[j]))
+
+    for j, own_size in enumerate(np.abs(here.x)):
+        second[j], looked = row(j, sizes[j]), looked + 1
+        if abs(second[j, j]) > rules.BENT * columns[j] ** 2 and 0.0 < own_size < sizes[j]:
+            second[j], looked = row(j, own_size), looked + 1  # so far that J is another one there
+    own.passes += looked * (problem.jacobian_passes(False) + by_differences)
     return 0.5 * (second + second.T) if np.isfinite(second).all() else None

@@ -23,5 +23,6 @@ LEARNT, LATE = 20, 0.5  # unknowns whose S a few steps show; of more, the sine f
 CLOSE = 1e-3  # the sine from which on steps with some rows of J should leave no more than that
 FEW = 50  # unknowns up to which the whole Hessian is looked at before an end
 FELT = 1e-4  # part of the way on which an unknown changes all residuals that counts as its size at least
+BENT = 1e2  # S beside a column of J squared from which on a shorter difference is taken
 LOOKS = 3  # at most
 NOTHING = 1e-40  # part of the first value that is no value any more
