@@ -426,12 +426,12 @@ def optimistix_lm(task):
 
     @jax.custom_jvp
     def residuals(x, _):
-        return jax.pure_callback(task.r, shape, x)
+        return jax.pure_callback(lambda x: task.r(np.array(x)), shape, x)
 
     @residuals.defjvp
     def _(primals, tangents):
         matrix = jax.ShapeDtypeStruct((shape.shape[0], task.start.size), np.float64)
-        return residuals(*primals), jax.pure_callback(task.J, matrix, primals[0]) @ tangents[0]
+        return residuals(*primals), jax.pure_callback(lambda x: task.J(np.array(x)), matrix, primals[0]) @ tangents[0]
 
     solver = optimistix.LevenbergMarquardt(rtol=1e-12, atol=1e-12)
     return np.asarray(optimistix.least_squares(residuals, solver, task.start, throw=False, max_steps=2000).value)
