@@ -377,7 +377,7 @@ def test_a_time_limit_ends_conjugate_gradients_and_proves_nothing():
     quadratic = FunctionProblem(
         1, 80, lambda x, rows: matrix @ x - b, lambda x, rows: 0.5 * x @ matrix @ x - b @ x, product
     )
-    free = trsvr.minimize(quadratic, max_epochs=1, tol=None)
+    free = trsvr.minimize(quadratic, max_epochs=2, tol=None)
     assert free.trace["hessian_products"].iloc[-1] > 40
     pause = 0.02
     result = trsvr.minimize(quadratic, max_seconds=0.2, max_epochs=None)

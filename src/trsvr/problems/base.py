@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Iterator
@@ -121,8 +122,12 @@ class Problem:
         """What tells it from another problem: here its answers at a point that no problem was made for."""
         digest = hashlib.blake2b(digest_size=32)
         digest.update(f"{self._name()} {self.n_samples} {self.n_parameters}\n".encode())
-        value, gradient = self.value_and_gradient(np.sin(np.arange(1.0, self.n_parameters + 1.0)))
-        digest.update(np.array([value, *np.ravel(gradient)], dtype="<f8").tobytes())
+        point = np.sin(np.arange(1.0, self.n_parameters + 1.0))
+        for x in (point, 1.0 + np.abs(point)):
+            with contextlib.suppress(NotFinite):  # outside the domain of logarithms and roots; the other may be inside
+                value, gradient = self.value_and_gradient(x)
+                digest.update(np.array([value, *np.ravel(gradient)], dtype="<f8").tobytes())
+                break
         return digest.hexdigest()
 
     def _name(self) -> str:
@@ -213,18 +218,35 @@ def as_problem(given: Any) -> Problem:
     return OwnProblem(given)
 
 
-def gradient_difference(problem: Problem, x: Vector, gradient: Vector, v: Vector, length: float) -> Vector:
-    """∇²f(x) v from a difference of full gradients; ``gradient`` is ∇f(x), ``length`` is ‖v‖."""
+def gradient_difference(
+    problem: Problem, x: Vector, gradient: Vector, v: Vector, length: float, value: float = math.nan
+) -> Vector:
+    """∇²f(x) v from a difference of full gradients; ``gradient`` is ∇f(x), ``length`` is ‖v‖.
+
+    Where f(x) is given too, an unknown that is much smaller than others is not moved so far that f feels it.
+    """
     h = ROOT_EPSILON * (1.0 + float(np.linalg.norm(x))) / length
-    try:
-        there = problem.value_and_gradient(x + h * v)[1]
-    except NotFinite:  # outside the domain: to the other side
-        h = -h
-        there = problem.value_and_gradient(x + h * v)[1]
-    return np.asarray((there - gradient) / h, dtype=np.float64)
+    parts = np.divide(np.abs(v), np.abs(x), out=np.zeros_like(x), where=x != 0.0)
+    shortest = _LEAST_PART / (float(parts.max(initial=0.0)) or math.inf)
+    while True:
+        try:
+            there = problem.value_and_gradient(x + h * v)[1]
+        except NotFinite:  # outside the domain: to the other side
+            h = -h
+            there = problem.value_and_gradient(x + h * v)[1]
+        change = there - gradient
+        if not (abs(h * float(change @ v)) > _FELT * abs(value) and abs(h) > shortest > 0.0):
+            return np.asarray(change / h, dtype=np.float64)
+        h = math.copysign(max(shortest, 1e-4 * abs(h)), h)
 
 
-def hessian_at(problem: Problem, x: Vector, gradient: Vector | None = None) -> Callable[[Vector], Vector]:
+# A difference may change f by this part of itself; shorter ones are tried down to that part of some unknown.
+_FELT, _LEAST_PART = 1e-6, 1e-6
+
+
+def hessian_at(
+    problem: Problem, x: Vector, gradient: Vector | None = None, value: float = math.nan
+) -> Callable[[Vector], Vector]:
     """Products with ∇²f(x) over all rows, analytic where the problem has them, else from differences of gradients."""
     if problem.has_products:
         return lambda v: np.asarray(problem.hessian_product(x, None, v), dtype=np.float64)
@@ -232,6 +254,6 @@ def hessian_at(problem: Problem, x: Vector, gradient: Vector | None = None) -> C
 
     def difference(v: Vector) -> Vector:
         length = float(np.linalg.norm(v))
-        return gradient_difference(problem, x, here, v, length) if length > 0.0 else np.zeros_like(v)
+        return gradient_difference(problem, x, here, v, length, value) if length > 0.0 else np.zeros_like(v)
 
     return difference

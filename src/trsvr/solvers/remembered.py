@@ -7,6 +7,9 @@ conjugate gradients (limited-memory BFGS). An epoch is one step:
     p ≈ argmin gᵀp + ½ pᵀHp  over  ‖p‖_P ≤ α‖g‖_{P⁻¹}      else: conjugate gradients in P, and H's own products
     x ← x + p if f fell;  α follows the ratio of actual to predicted decrease
 
+The first step needs one product: what is learnt at the start is soon out of date. A refused step without products is
+tried again along the same line, where values and slopes at both ends have f lowest; the next one is a full one again.
+
 An estimate in a norm without units proves nothing. So where a run would end the Hessian itself is asked
 (`second_look`): what it finds is the next step, and a saddle point is left along negative curvature.
 """
@@ -27,7 +30,7 @@ from trsvr.parts.gradients import NoMemory
 from trsvr.parts.negative_curvature import Escape
 from trsvr.parts.pairs import Pairs
 from trsvr.parts.second_look import FEW, second_look
-from trsvr.parts.steps import conjugate_gradients, newton_step
+from trsvr.parts.steps import conjugate_gradients, newton_step, shorter_part
 from trsvr.problems.base import Problem, hessian_at
 from trsvr.problems.steps import Exit, Norm, StepRequest, StepTaken
 from trsvr.solvers.base import (
@@ -64,6 +67,8 @@ class RememberedRules(StepRules):
     #: the radius shrinks below the first ratio of actual to predicted decrease and grows above the second
     poor_ratio: float = 0.25
     good_ratio: float = 0.75
+    #: f is quadratic where the Hessian predicts a decrease to this part: its products are worth more than steps there
+    quadratic: float = 1e-2
 
 
 @dataclass
@@ -170,7 +175,7 @@ class RememberedCurvature(Solver):
             np.zeros_like(gradient),
             own.cg_tolerance,
             rules.cg_tolerance,
-            rules.most_products if self.max_cg == "auto" else int(self.max_cg),
+            self._most_products(problem, own),
             own.pairs.directions,
             True,
             state.time_is_up,
@@ -187,6 +192,11 @@ class RememberedCurvature(Solver):
         own.alpha = taken.alpha
         return taken
 
+    def _most_products(self, problem: Problem, own: Remembered) -> int:
+        if self.max_cg != "auto":
+            return int(self.max_cg)
+        return 1 if self._learns(problem) and own.pairs.directions is None else self.rules.most_products
+
     def _charge(self, problem: Problem, report: EpochReport, products: int) -> None:
         report.hessian_products += products
         report.gradient_evaluations += products * problem.n_samples
@@ -197,10 +207,13 @@ class RememberedCurvature(Solver):
         before: Point = tried.before
         finite = all_finite(state.gradient) and not math.isinf(state.value)
         decrease = 0.5 * tried.norm.dual(state.gradient) if finite else math.inf
-        if self._learns(problem) and finite:  # the step has shown a curvature, whether it is kept or not
-            own.pairs.remember([(state.x - before.x, state.gradient - before.gradient)], rules.pairs)
         after = Point(state.x, state.value, state.gradient, decrease)
-        if finite and is_better(before, after):
+        better = finite and is_better(before, after)
+        by_memory = self._learns(problem) and not tried.taken.found.products and own.escape.direction is None
+        if self._learns(problem) and finite and (better or not by_memory):
+            # The step has shown a curvature. Where it is tried again on the same line, that line's P stays.
+            own.pairs.remember([(state.x - before.x, state.gradient - before.gradient)], rules.pairs)
+        if better:
             at_floor = self._go_on(problem, state, report, after)
             return Progress(own.expected, at_floor, may_be_saddle=True)
         at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, tried.predicted)
@@ -208,13 +221,17 @@ class RememberedCurvature(Solver):
         if at_floor and self._learns(problem) and not tried.taken.found.products:
             at_floor, own.free = False, rules.free_steps  # the Hessian itself has not been asked
             own.pairs.forget()
+        part = rules.shrink
+        if by_memory and finite:
+            found = shorter_part(before, after, state.x - before.x, rules)
+            part = found if math.isfinite(found) else part
         state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
         report.rejected = 1
         if own.escape.direction is not None:
             own.escape.shorten(rules.shrink)
         else:
             own.free += rules.free_steps // 3
-            own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
+            own.alpha = part * min(own.alpha, tried.length or own.alpha)
         if at_floor and own.escape.direction is None and state.x.size <= FEW and own.doubted < rules.doubts:
             # Short steps gain nothing, whatever is left, where unknowns have units of their own.
             own.expected = 0.0
@@ -229,7 +246,11 @@ class RememberedCurvature(Solver):
         before, found = tried.before, tried.taken.found
         own.escape.direction, own.doubted = None, 0
         ratio = gained(before, after) / tried.predicted if tried.predicted > 0.0 else 0.0
-        if ratio < rules.poor_ratio:
+        if found.products and abs(ratio - 1.0) <= rules.quadratic:
+            own.free = rules.free_steps
+        if self._learns(problem) and not found.products:
+            own.alpha = 1.0  # the pair that the step has shown is in the next one
+        elif ratio < rules.poor_ratio:
             own.alpha = rules.shrink * min(own.alpha, tried.length or own.alpha)
         elif ratio > rules.good_ratio and not found.is_inside:
             own.alpha = min(rules.grow * own.alpha, rules.unbounded)
@@ -250,7 +271,7 @@ class RememberedCurvature(Solver):
         """What is left to gain at x by the Hessian's own answer; prepares the step to it, or out of a saddle."""
         own, rules = _own(state), self.rules
         seen = second_look(
-            hessian_at(problem, state.x, state.gradient),
+            hessian_at(problem, state.x, state.gradient, state.value),
             norm,
             state.gradient,
             problem.has_products,

@@ -9,6 +9,7 @@ An epoch is one iteration: one value and gradient at the trial point, N, and N p
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +23,10 @@ from trsvr._vectors import dot
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.norms import IdentityNorm
 from trsvr.parts.radius import RatioTest
-from trsvr.parts.second_look import second_look
+from trsvr.parts.second_look import FEW, second_look
 from trsvr.parts.subproblems import CGWork, SteihaugCG
 from trsvr.problems.base import Problem, gradient_difference, hessian_at
+from trsvr.problems.plain import NotFinite
 from trsvr.problems.steps import Exit
 from trsvr.solvers.base import AUTO_DECREASE, EpochReport, EpochRows, Progress, Solver, State
 
@@ -179,27 +181,38 @@ class TrustRegion(Solver):
         if problem.defined_at_zero:
             return Progress(at_floor=at_floor)
         inside = not before.on_boundary and not report.rejected and predicted >= 0.0
-        if not inside or predicted > AUTO_DECREASE * abs(state.value):
+        # Short steps gain nothing, whatever is left, where unknowns have units of their own.
+        doubtful = at_floor and state.x.size <= FEW
+        if not doubtful and (not inside or predicted > AUTO_DECREASE * abs(state.value)):
             return Progress(math.inf, at_floor, may_be_saddle=True)
+        value = state.value
         expected = self._second_look(problem, state, report)
-        return Progress(expected, at_floor and math.isfinite(expected), may_be_saddle=True)
+        return Progress(expected, at_floor and state.value == value, may_be_saddle=True)
 
     def _second_look(self, problem: Problem, state: State, report: EpochReport) -> float:
-        """What is left to gain where a run would end; a saddle point is left."""
-        hessian = hessian_at(problem, state.x, state.gradient)
+        """What is left to gain where a run would end; where f falls along what the Hessian shows, go there."""
+        hessian = hessian_at(problem, state.x, state.gradient, state.value)
         exact = self._takes_products(problem)
         seen = second_look(hessian, IdentityNorm(), state.gradient, exact, _FINEST, self.max_cg, state.time_is_up)
         report.hessian_products += seen.products
         report.gradient_evaluations += seen.products * problem.n_samples
-        length = state.scalars["radius"]
-        while seen.downwards is not None and length > np.finfo(float).eps:
-            for x in (state.x + length * seen.downwards, state.x - length * seen.downwards):
+        if not seen.expected > AUTO_DECREASE * abs(state.value):
+            return seen.expected
+        direction, length, ways = seen.step, 1.0, [1.0]
+        if seen.downwards is not None:
+            # As far as the radius, or until some unknown has changed by a tenth.
+            sizes = np.where(state.x != 0.0, np.abs(state.x), math.inf)
+            direction, tenth = seen.downwards, 0.1 / (float(np.abs(seen.downwards / sizes).max()) or math.inf)
+            length, ways = max(state.scalars["radius"], tenth), [1.0, -1.0]
+        while length > np.finfo(float).eps:
+            for x in (state.x + way * length * direction for way in ways):
                 report.gradient_evaluations += problem.n_samples
-                value, gradient = problem.value_and_gradient(x)
-                if value < state.value:
+                value, gradient = math.inf, state.gradient
+                with contextlib.suppress(NotFinite):
+                    value, gradient = problem.value_and_gradient(x)
+                if value < state.value - _ROUNDING * abs(state.value):
                     state.x[:], state.value, state.gradient = x, float(value), np.array(gradient, dtype=np.float64)
+                    state.scalars["radius"] = max(state.scalars["radius"], length * float(np.linalg.norm(direction)))
                     return math.inf
             length *= 0.25
-        if seen.downwards is None and seen.expected > AUTO_DECREASE * abs(state.value):
-            state.scalars["radius"] = max(length, math.sqrt(dot(seen.step, seen.step)))
         return seen.expected

@@ -3,11 +3,12 @@
 At x, with residuals r, their Jacobian J and D the lengths of J's columns:
 
     p = argmin ½‖r + Jp‖²  over  ‖Dp‖ ≤ Δ                              `trsvr.parts.damping`
-    where Δ binds, p ← p + ½a with (JᵀJ + λD²)a = −Jᵀ r″(p, p)         one more pass: the curvature of the path
+    p ← p + ½a with (JᵀJ + λD²)a = −Jᵀ r″(p, p)                        where p goes on along the last step
     ρ = (f(x) − f(x + p)) / predicted decrease;   Δ follows ρ;   x ← x + p unless f rose
 
 An epoch is one trial point. Its residuals are one pass, the Jacobian at a point that is kept is another; a refused step
-needs none. A point where a residual is not finite is refused.
+needs none. A point where a residual is not finite is refused. The curvature of the path, r″(p, p), costs no pass: the
+Jacobians at both ends of the last step show it.
 
 *Endings.* The sine of the angle between r and the space that J can reach, ‖P_J r‖/‖r‖, is zero at a stationary point
 and has no units (MINPACK looks at the columns one by one). The run may end where it is below 1e-10, or where a step is

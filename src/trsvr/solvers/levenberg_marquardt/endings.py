@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -36,6 +37,7 @@ def ends(run: Run, before: Point, trial: Trial, kept: bool) -> bool:
         own.fine, own.misses = True, 0
         own.radius = max(own.radius, run.first_radius()) if candidate else own.radius
         own.here, own.model = run.look(here.x, here.value, here.residuals), None
+        own.last = own.began = None
         own.sine = run.sine(own.here, run.model())
         return False
     if not candidate:
@@ -62,6 +64,8 @@ def _is_minimum(run: Run, proven: bool) -> bool:
     """
     own, here, softest, parts = run.own, run.own.here, run.model().softest, rules.ASIDE
     assert here is not None
+    if not proven and _falls_by_one(run):
+        return False
     if not proven and here.x.size <= rules.FEW:
         second = _second(run)
         if second is None:
@@ -79,13 +83,40 @@ def _is_minimum(run: Run, proven: bool) -> bool:
     return not _falls_along(run, softest(), parts)
 
 
+def _falls_by_one(run: Run) -> bool:
+    """Whether f falls where one unknown alone goes a part of the way that J shows it; if so go there.
+
+    Where columns of J differ by many powers of ten, a radius may have collapsed far from any minimum.
+    """
+    own, here = run.own, run.own.here
+    assert here is not None
+    columns, gradient = here.sums.columns, here.sums.gradient
+    pulls = np.divide(np.abs(gradient), columns, out=np.zeros_like(columns), where=columns > 0.0)
+    most = int(pulls.argmax())
+    if not pulls[most] > rules.PULLED * math.sqrt(2.0 * here.value):
+        return False
+    x = here.x.copy()
+    x[most] -= rules.ASIDE[0] * gradient[most] / columns[most] ** 2
+    if not _goes_lower(run, [x]):
+        return False
+    own.radius = max(own.radius, columns[most] * abs(x[most] - here.x[most]))
+    return True
+
+
 def _falls_along(run: Run, direction: Vector, parts: tuple[float, ...]) -> bool:
     """Whether f falls along a direction, so far that some unknown changes by these parts; if so go there."""
-    own, problem, here = run.own, run.problem, run.own.here
+    here = run.own.here
     assert here is not None
     sizes = np.where(here.x != 0.0, np.abs(here.x), float(np.abs(here.x).max(initial=0.0)) or 1.0)
     aside = direction / float(np.abs(direction / sizes).max())
-    for x in (here.x + sign * part * aside for part in parts for sign in (1.0, -1.0)):
+    return _goes_lower(run, (here.x + sign * part * aside for part in parts for sign in (1.0, -1.0)))
+
+
+def _goes_lower(run: Run, points: Iterable[Vector]) -> bool:
+    """Whether f is lower at one of these points, which is the reference then."""
+    own, problem, here = run.own, run.problem, run.own.here
+    assert here is not None
+    for x in points:
         own.passes += 1
         value, residuals = problem.value_at(x)
         if value < here.value - rules.LITTLE * here.value:
@@ -110,12 +141,18 @@ def _second(run: Run) -> Matrix | None:
     by_differences = problem.jacobian_passes(False) > 1
     step = _FOURTH_ROOT if by_differences else ROOT_EPSILON
     pull = here.sums.gradient - problem.l2 * (here.x - problem.towards)
-    second = np.empty((d, d))
-    for j in range(d):
+    second, looked = np.empty((d, d)), 0
+
+    def row(j: int, size: float) -> Vector:
         x = here.x.copy()
-        x[j] += step * sizes[j]
+        x[j] += step * size
         residuals = problem.residuals_at(x) if by_differences else here.residuals
         pulls = [rows.T @ slopes[place] for place, rows in problem.jacobian_rows(x, residuals, False)]
-        second[j] = (np.sum(pulls, axis=0) - pull) / (x[j] - here.x[j])
-    own.passes += d * (problem.jacobian_passes(False) + by_differences)
+        return np.asarray((np.sum(pulls, axis=0) - pull) / (x[j] - here.x[j]))
+
+    for j, own_size in enumerate(np.abs(here.x)):
+        second[j], looked = row(j, sizes[j]), looked + 1
+        if abs(second[j, j]) > rules.BENT * columns[j] ** 2 and 0.0 < own_size < sizes[j]:
+            second[j], looked = row(j, own_size), looked + 1  # so far that J is another one there
+    own.passes += looked * (problem.jacobian_passes(False) + by_differences)
     return 0.5 * (second + second.T) if np.isfinite(second).all() else None

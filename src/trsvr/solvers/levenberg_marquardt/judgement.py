@@ -38,7 +38,6 @@ def judge(run: Run, here: Point, trial: Trial) -> bool:
         own.curved, own.switched = not own.curved, True
     elif ratio < 0.25:
         own.radius = rules.SHRINK * damped.length
-        own.rest = 0
     elif own.held > 0 and damped.damping > 0.0:
         own.held -= 1
     elif ratio > 0.75 or damped.damping == 0.0:
@@ -83,6 +82,8 @@ def _move(run: Run, there: Point, near: bool, trial: Trial) -> bool:
     own.contraction = sine / own.sine if full and own.sine > 0.0 else 1.0
     own.all_rows = own.all_rows or (full and own.contraction > rules.PROVEN and own.sine <= rules.CLOSE)
     own.sine = sine
+    if here.rows is not None:
+        own.last, own.began = here, here.x
     _learn(run, here, there)
     return True
 

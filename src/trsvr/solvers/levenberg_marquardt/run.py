@@ -91,6 +91,7 @@ class Run:
         own, state = self.own, self.state
         if own.here is None:
             own.here = self.look(state.x.copy(), *self.problem.value_at(state.x))
+            own.last = None if own.began is None else self.look(own.began, *self.problem.value_at(own.began))
             own.passes = 0.0
         model = self.model()
         if math.isnan(own.radius):
@@ -117,34 +118,44 @@ class Run:
         if own.curved and own.second is not None:
             return Trial(self.curved_model(own.second).step(own.radius), True)
         damped = model.step(own.radius)
-        if damped.damping > 0.0 and self.chosen.acceleration:
+        if self.chosen.acceleration:
             damped = self._accelerated(model, damped)
         return Trial(damped, False)
 
     def _accelerated(self, model: Model, damped: DampedStep) -> DampedStep:
         """Half of the second derivative along the path is added, if it is not too large (Transtrum & Sethna 2012)."""
-        own, problem, here = self.own, self.problem, self.own.here
-        assert here is not None
-        if here.rows is None or own.rest > 0:
-            own.rest -= own.rest > 0
+        own = self.own
+        assert own.here is not None
+        pull = self._curvature(damped.step)
+        if pull is None:
             return damped
-        own.passes += 1
-        aside = problem.residuals_at(here.x + rules.PROBE * damped.step)
-        if not np.isfinite(aside).all():
-            return damped
-        pull = np.zeros_like(here.x)
-        roots = np.sqrt(problem.terms(here.residuals).curvatures / problem.n_samples)
-        for block in here.rows:
-            if block.rows.stop:  # not the penalty, which is no curve
-                change = (aside[block.rows] - here.residuals[block.rows]) * roots[block.rows] / rules.PROBE
-                pull += block.jacobian.T @ (2.0 / rules.PROBE * (change - block.jacobian @ damped.step))
         bend = model.solve(pull, damped.damping)
-        scaling = self.scaled(here)
-        part = 2.0 * float(np.linalg.norm(scaling * bend)) / damped.length
-        grows = np.linalg.norm(scaling * (here.x + damped.step)) > np.linalg.norm(scaling * here.x)
-        outwards = grows and not own.same_units
-        if not part <= (rules.CURVED_OUTWARDS if outwards else rules.CURVED):
+        if not 2.0 * float(np.linalg.norm(self.scaled(own.here) * bend)) <= rules.CURVED * damped.length:
             return damped
-        if part < rules.STRAIGHT:
-            own.rest = rules.REST
         return damped._replace(step=damped.step + 0.5 * bend)
+
+    def _curvature(self, step: Vector) -> Vector | None:
+        """J̃ᵀr̃″(p, p), as far as the last step s shows it; None where p leads elsewhere.
+
+        J has changed by r″(s, ·). With p = cs + e that is r″(p, p) = c r″(s, 2p − cs) + r″(e, e), of which only the
+        last, small term is missing.
+        """
+        here, last = self.own.here, self.own.last
+        assert here is not None
+        if here.rows is None or last is None or last.rows is None:
+            return None
+        scaling, before = self.scaled(here), here.x - last.x
+        old, new = scaling * before, scaling * step
+        size = float(old @ old)
+        along = float(old @ new) / size if size > 0.0 else 0.0
+        if not float(np.linalg.norm(new - along * old)) <= rules.ASTRAY * float(np.linalg.norm(new)):
+            return None
+        twice = 2.0 * step - along * before
+        now, then = (np.sqrt(self.problem.terms(point.residuals).curvatures) for point in (here, last))
+        weights = along * np.divide(now, then, out=np.zeros_like(now), where=then > 0.0)
+        pull = np.zeros_like(here.x)
+        for block, earlier in zip(here.rows, last.rows, strict=True):
+            if block.rows.stop:  # not the penalty, which is no curve
+                changed = block.jacobian @ (along * twice) - weights[block.rows] * (earlier.jacobian @ twice)
+                pull += block.jacobian.T @ changed
+        return pull

@@ -15,7 +15,8 @@ from trsvr.solvers.base import flat
 
 _EPSILON = float(np.finfo(float).eps)
 #: of the snapshots in checkpoints
-_VERSION = 2
+_VERSION = 3
+_POINTS = ("here", "there", "last", "model")
 
 
 class Point(NamedTuple):
@@ -35,7 +36,7 @@ class Point(NamedTuple):
 
 @dataclass
 class Damping:
-    """What a run remembers; ``here`` is computed anew from x where it continues a checkpoint."""
+    """What a run remembers; points are computed anew from x where it continues a checkpoint."""
 
     radius: float = math.nan
     scaling: Vector | None = None
@@ -48,19 +49,20 @@ class Damping:
     sine: float = math.inf
     contraction: float = 1.0  # part of the sine that the last step left, if it was a full one of Gauss and Newton
     held: int = 0  # steps that are kept until Δ may grow again
-    rest: int = 0  # steps until the path's curvature is looked at again
     fine: bool = False  # whether differences are the finer ones
     orthogonal: bool = False  # whether squares have too few digits
     all_rows: bool = False  # whether some rows of J have not been enough
+    began: Vector | None = None  # where the step that led here began; ``last`` is what is known there
     misses: int = 0
     passes: float = 0.0  # not counted yet
     here: Point | None = None
     there: Point | None = None
+    last: Point | None = None
     model: Model | None = None
 
     def snapshot(self) -> dict[str, Any]:
         """What a later process needs to go on."""
-        kept = {name: entry for name, entry in vars(self).items() if name not in ("here", "there", "model")}
+        kept = {name: entry for name, entry in vars(self).items() if name not in _POINTS}
         return flat({"version": _VERSION, **kept})
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -68,7 +70,7 @@ class Damping:
         if snapshot.get("version") != _VERSION:
             raise ValueError(f"its snapshot of damped steps has version {snapshot.get('version')}, not {_VERSION}")
         for name in vars(self):
-            if name not in ("here", "there", "model"):
+            if name not in _POINTS:
                 setattr(self, name, snapshot.get(name))
 
 
