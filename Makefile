@@ -45,8 +45,8 @@ test-all: lint types $(VENV)/.developer browser
 	$(PYTEST) -m "not long"
 	$(MAKE) oldest
 
-# All of the paper's studies, their alternatives and grids, and the page about them: about 160 minutes of one core. It can
-# be interrupted; the same command goes on. Data sets are looked for in TRSVR_DATA_DIR and downloaded otherwise.
+# All of the paper's studies, their alternatives and grids, and the page about them: two hours on two cores. It can be
+# interrupted; the same command goes on. Data sets are looked for in TRSVR_DATA_DIR and downloaded otherwise.
 paper: $(VENV)/.developer
 	$(BIN)/trsvr paper run --complete --no-report --out paper
 	$(BIN)/trsvr paper report --out paper --into docs/replication.md
