@@ -7,6 +7,7 @@ With P near the Hessian, α = 1 is a Newton step on every problem, whatever the 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +136,22 @@ class BlockNorm:
     def dual(self, v: Vector) -> float:
         """‖v‖²_{P⁻¹}."""
         return dot(v, self.solve(v))
+
+
+class Factored(NamedTuple):
+    """A norm, and the matrices of the losses and the penalty that it is made of."""
+
+    losses: Matrix
+    penalty: Vector
+    norm: Any
+
+
+def factored(losses: Matrix, penalty: Vector, before: Factored | None) -> Factored:
+    """The matrices, with several outputs one for each, as a norm: the one before, while both are the same."""
+    if before is not None and before.losses is losses and np.array_equal(before.penalty, penalty):
+        return before
+    norm = BlockNorm(losses, penalty) if len(losses) > 1 else DenseNorm(losses[0], penalty)
+    return Factored(losses, penalty, norm)
 
 
 class SharedNorm:

@@ -141,17 +141,8 @@ def _matrix(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any:
     # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
     still = moved <= rules.moved and kept.rows < n and view.prices().wait < rules.longest_wait
     kept.exact = whole or (still and (kept.exact or it.own.radius.contraction > rules.poor_model))
-    return _factored(it, losses, penalty)
-
-
-def _factored(it: Iteration, losses: Matrix, penalty: Vector) -> Any:
-    """The matrices as a norm: the one before, while they and the penalty are the same."""
-    before = it.own.factored
-    if before is not None and before[0] is losses and np.array_equal(before[1], penalty):
-        return before[2]
-    norm = norms.BlockNorm(losses, penalty) if it.own.here.n_outputs > 1 else norms.DenseNorm(losses[0], penalty)
-    it.own.factored = losses, penalty, norm
-    return norm
+    it.own.factored = norms.factored(losses, penalty, it.own.factored)
+    return it.own.factored.norm
 
 
 def _sampled(it: Iteration, moved: float, whole: bool, draws: Draws) -> Matrix:

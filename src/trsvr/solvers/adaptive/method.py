@@ -82,22 +82,14 @@ class AdaptiveTRSVR(Solver):
         rules, n, here, there = self.rules, problem.n_samples, problem.curvature_view(), problem.curvature_view()
         d = problem.n_parameters // here.n_outputs
         kind = kind_of_norm(self.norm, here.prices(), n, d, rules)
-        dense = kind == "dense"
         # Steps on batches that were asked for go with a sampled P; so nothing is as cheap then.
         cheap = self._choices[:2] == (None, None) and n * here.prices().matrix_row <= rules.cheap_matrix
         bends_down = kind != "identity" and bool((here.penalty_curvatures(x) < 0.0).any())
-        first = max(int(n * rules.first_batch), 1)
-        own = AdaptiveState(
-            kind,
-            here,
-            there,
-            # Only where P is near H does α = 1 stand for a Newton step.
-            Radius(1.0 if dense and here.n_outputs == 1 else rules.unbounded, rules.cg_tolerance),
-            NormState(float(n if cheap else first_rows(n, d, rules))),
-            Caution(rules.first_caution),
-            float(self._choices.batch_size or first),
-            bends_down,
-        )
+        # Only where P is near H does α = 1 stand for a Newton step.
+        alpha = 1.0 if kind == "dense" and here.n_outputs == 1 else rules.unbounded
+        radius, norm = Radius(alpha, rules.cg_tolerance), NormState(float(n if cheap else first_rows(n, d, rules)))
+        batch = float(self._choices.batch_size or max(int(n * rules.first_batch), 1))
+        own = AdaptiveState(kind, here, there, radius, norm, Caution(rules.first_caution), batch, bends_down)
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
 
     def warm_up(self, problem: Problem, state: State) -> None:
@@ -130,9 +122,8 @@ class AdaptiveTRSVR(Solver):
 
     def close(self, state: State) -> None:
         """The views are not needed any more."""
-        own = own_state(state)
-        own.here.close()
-        own.there.close()
+        for view in (own_state(state).here, own_state(state).there):
+            view.close()
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Keep the trial point or go back, and learn from it."""

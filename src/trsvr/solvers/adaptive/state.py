@@ -11,6 +11,7 @@ from trsvr.parts.acceptance import Point
 from trsvr.parts.caution import Caution
 from trsvr.parts.exactness import FoundStep
 from trsvr.parts.negative_curvature import Escape
+from trsvr.parts.norms import Factored
 from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
 from trsvr.problems.steps import NormedStep, Product
@@ -89,7 +90,7 @@ class AdaptiveState:
     bound: float = math.inf  # what the certificate said where the run seemed to end
     escape: Escape = field(default_factory=Escape)
     ahead: FoundStep = field(default_factory=FoundStep)
-    factored: tuple[Matrix, Vector, Any] | None = None  # losses and penalty of the last matrix P, and that norm
+    factored: Factored | None = None  # the last matrix P
 
     #: fields that are no numbers, arrays or dataclasses of such
     not_plain: ClassVar[tuple[str, ...]] = ("kind", "here", "there", "factored")
