@@ -27,7 +27,7 @@ from trsvr.problems.margins import MarginKernels, WeightedRows
 from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.outputs import OutputKernels
-from trsvr.problems.passes import GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
+from trsvr.problems.passes import NUMBERS_PER_ENTRY, GradientSum, Passes, ProductSum, RowNorms, Runs, add_parts
 from trsvr.problems.regularizers import (
     L2,
     DoubleWell,
@@ -221,7 +221,8 @@ class LinearModel(LinearProblem):
         bounds = piece_bounds(kernels.rows, kernels.labels.size, self.n_parameters, self.n_outputs)
         # Room for a block of rows lies behind each vector.
         length = self.n_parameters + kernels.pass_room()
-        return Passes(Runs.of_pieces(bounds), length, self.n_entries * self.n_outputs)
+        numbers = self.n_entries * (1 if isinstance(kernels.rows, DenseRows) else NUMBERS_PER_ENTRY)
+        return Passes(Runs.of_pieces(bounds), length, numbers * self.n_outputs)
 
     def _scan(self) -> None:
         """Look at every entry once: refuse NaN and infinity, and keep the squared norms that step sizes need."""

@@ -18,12 +18,14 @@ from trsvr._compile import compiled_for, kernel, record
 from trsvr._intrinsics import fetch_add, matrix_in
 from trsvr.problems.margins import Factors, Sample
 
-# How many entries the calling thread works off before Python may look at signals: some hundredths of a second.
-_ENTRIES_PER_CALL = 20_000_000
+# What the calling thread works off before Python may look at signals, in numbers read: some hundredths of a second.
+_NUMBERS_PER_CALL = 20_000_000
 # A sum of less work, in numbers read, is made by the calling thread alone: it takes about a fifth of a millisecond, and
 # two threads that meet at its end cost more than they save. A row costs as much as some numbers: its loss.
 _WORTH_A_THREAD = 2**20
 _NUMBERS_PER_ROW = 8
+#: An entry of sparse rows costs as much as so many numbers: it has a column, and that lies anywhere.
+NUMBERS_PER_ENTRY = 5
 
 
 class Runs(NamedTuple):
@@ -285,12 +287,12 @@ def add_parts(parts: Matrix, first: int, last: int, factor: float, out: Vector) 
 class Passes:
     """Runs the sums above; keeps the vectors of the pieces from pass to pass."""
 
-    def __init__(self, all_rows: Runs, length: int, entries: int) -> None:
+    def __init__(self, all_rows: Runs, length: int, numbers: int) -> None:
         self.all_rows = all_rows
         # Behind each vector lie unused cache lines: threads must not write to the same line.
         self._length = (length + 23) // 8 * 8
-        self._pieces_per_call = max(1, _ENTRIES_PER_CALL * all_rows.pieces // max(1, entries))
-        self._work = entries + _NUMBERS_PER_ROW * int(all_rows.ends[-1])
+        self._pieces_per_call = max(1, _NUMBERS_PER_CALL * all_rows.pieces // max(1, numbers))
+        self._work = numbers + _NUMBERS_PER_ROW * int(all_rows.ends[-1])
         self._spare: list[Matrix] = []
         self._compiled: dict[tuple[type, type], Any] = {}
 
