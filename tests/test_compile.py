@@ -111,6 +111,20 @@ def test_the_first_run_says_what_it_compiles_and_later_ones_are_silent(copy, tmp
     assert again == answer
 
 
+ADAM = """
+import json, numpy as np, trsvr
+X = np.random.default_rng(0).normal(size=(500, 30))
+problem = trsvr.problems.logistic(X, X[:, 0] > 0.3)
+result = trsvr.minimize(problem, trsvr.Adam(), max_epochs=3, tol=None)
+print(json.dumps({"file": trsvr.__file__, "x": result.x.tolist()}))
+"""
+
+
+def test_the_run_that_compiles_has_the_bits_of_later_ones(copy):
+    """Adam's step is compiled twice, alone and with its loop; each must call its own copy."""
+    assert copy.run(ADAM)[0] == copy.run(ADAM)[0]
+
+
 def test_a_notice_names_what_is_compiled_with_its_parts_and_for_which_data():
     kernels = trsvr.problems.logistic(np.array(X), np.sign(Y), l2=1e-2).kernels
     notices = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import LoweringPass, register_pass
@@ -53,6 +54,11 @@ class _WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
         module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
+        # What was linked in belongs to this whole alone. Were it visible, the same function in the code of another
+        # whole, optimised with other callers, would be run instead wherever that happened to be loaded first.
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = "internal"
         passes = self._codegen._module_pass_manager()
         passes, *builder = passes if isinstance(passes, tuple) else (passes,)  # Numba 0.61 has no builder
         passes.run(self._final_module, *builder)
