@@ -30,7 +30,7 @@ def models(client, lengths, sparse=False, d=9, **options):
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "CSR"])
 def test_one_block_takes_the_same_path(client, sparse, monkeypatch):
-    monkeypatch.setattr("trsvr.problems.small.is_smooth", lambda loss: False)  # on a cluster no step is stretched
+    monkeypatch.setattr("trsvr.problems.small_views.is_smooth", lambda loss: False)  # on a cluster no step is stretched
     there, here = models(client, [7000], sparse)
     there.rows_worth = 70_000  # all the inner steps that there are in memory
     # Asked for, inner steps are always made; left to the method, a run in memory has fewer than one on a cluster.

@@ -17,7 +17,8 @@ from trsvr.problems import L2, DoubleWell, LinearModel, Logistic, PseudoHuber, S
 from trsvr.problems.curvature import MarginView
 from trsvr.problems.dense_outputs import DenseOutputView
 from trsvr.problems.output_curvature import OutputView
-from trsvr.problems.small import SmallOutputView, SmallView, WholeOutputView, takes_arrays
+from trsvr.problems.small import takes_arrays
+from trsvr.problems.small_views import SmallOutputView, SmallView, WholeOutputView
 
 LOSSES = (Logistic(), SquaredHinge(), Squared(), PseudoHuber(0.7), Softmax())
 

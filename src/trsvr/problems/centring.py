@@ -21,7 +21,8 @@ from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
 from trsvr.problems.frames import Frame
 from trsvr.problems.losses import curvature_bound
-from trsvr.problems.small import SmallModel, small_view
+from trsvr.problems.small import SmallModel
+from trsvr.problems.small_views import small_view
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices
 
 # A squared mean beyond this part of a column's mean square is worth a product that takes it out of the diagonal.

@@ -38,7 +38,8 @@ from trsvr.problems.regularizers import (
     fitted,
 )
 from trsvr.problems.rows import DenseRows, Rows
-from trsvr.problems.small import SmallModel, is_small, small_view, squared_norms
+from trsvr.problems.small import SmallModel, is_small, squared_norms
+from trsvr.problems.small_views import small_view
 from trsvr.problems.views import CurvatureView
 
 _NOTHING = np.empty(0)
