@@ -76,12 +76,15 @@ class Tolerance:
         What |f| counts as at least: f itself may go to zero.
     relative : bool
         Whether ``gradient`` is a part of the largest gradient seen (of a linear model: of ‖∇f(0)‖∞).
+    from_start : bool
+        Or of ‖∇f‖∞ at the start; ``smallest_value`` is then a part of |f| there.
     """
 
     gradient: float
     decrease: float
     smallest_value: float = 0.0
     relative: bool = False
+    from_start: bool = False
 
     def __post_init__(self) -> None:
         for name in ("gradient", "decrease", "smallest_value"):
@@ -163,7 +166,7 @@ class GradientTest:
         if self.tol == "auto":
             self.threshold = _AUTO_RELATIVE * scale
         elif isinstance(self.tol, Tolerance):
-            self.threshold = self.tol.gradient * (scale if self.tol.relative else 1.0)
+            self.threshold = self.tol.gradient * (scale if self.tol.relative or self.tol.from_start else 1.0)
         elif self.tol is not None:
             self.threshold = float(self.tol)
 
@@ -171,7 +174,8 @@ class GradientTest:
         """What a run that has come to ``value`` may end with, where the user has said how much may be left."""
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
             return Goal(0.0 if self.tol == "auto" else self.threshold)
-        return Goal(self.threshold, self.tol.decrease * max(abs(value), self.tol.smallest_value))
+        least = self.tol.smallest_value * (abs(self._first_value) if self.tol.from_start else 1.0)
+        return Goal(self.threshold, self.tol.decrease * max(abs(value), least))
 
     def judge(
         self,

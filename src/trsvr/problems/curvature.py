@@ -21,6 +21,7 @@ from trsvr._vectors import dot, moments
 from trsvr.problems.certificate import GapFacts, linear_facts, stays_steady
 from trsvr.problems.columns import centred_gram
 from trsvr.problems.dual import DualAscent, dual_price, why_no_dual
+from trsvr.problems.families import STEEPNESS
 from trsvr.problems.gram import block_rows, folded, padded
 from trsvr.problems.lines import HingedRows, lowest_part
 from trsvr.problems.losses import BENDS, curvature_bound, is_smooth, sharing
@@ -352,13 +353,16 @@ class MarginView(CurvatureView):
             return None  # the curvatures are not those of the losses
         n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
         total, squares = moments(kept)
+        own = kept
         if scale.size:
-            squares = dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
+            own = kept / np.where(scale > 0.0, scale, 1.0)
+            squares = dot(kept, own)
         intercepts, curved = np.array([[total / n]]), math.sqrt(squares / n)
-        slope = None
-        if curvature_bound(self.problem.loss) is None and type(self.problem.loss) in BENDS:  # they take arrays
-            slopes = self.problem.loss.slope(self.margins, self.kernels.labels)
-            slope = math.sqrt(np.average(slopes * slopes, weights=scale if scale.size else None))
+        slope, loss, labels = None, self.problem.loss, self.kernels.labels
+        if curvature_bound(loss) is None and type(loss) in BENDS:  # they take arrays
+            steepness = STEEPNESS.get(type(loss))
+            slopes = loss.slope(self.margins, labels) if steepness is None else steepness(own, labels)
+            slope = math.sqrt(dot(slopes, scale * slopes if scale.size else slopes) / n)
         return linear_facts(
             self.problem, x, value, intercepts, self._steady, curved, slope, lambda: self.problem.column_squares
         )

@@ -14,6 +14,7 @@ mean, in units of the dispersion) and, where there is a formula for it, the ``co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -257,6 +258,11 @@ class Binomial(NamedTuple):
 FAMILIES = (Poisson, Gamma, Tweedie, NegativeBinomial, Binomial)
 CURVATURE_BOUNDS[Binomial] = 0.25
 BENDS.update(dict.fromkeys(FAMILIES, lambda loss: 1.0))  # |φ‴| ≤ φ″ for all of them
+#: |φ′| at most, from what a pass has kept: curvatures and responses. It takes no exponential.
+STEEPNESS: dict[type, Callable[[Vector, Vector], Vector]] = {
+    Poisson: np.maximum,  # |μ − y|
+    Gamma: lambda curvatures, labels: np.maximum(curvatures, 1.0),  # |1 − y/μ|
+}
 #: families whose mean is exp(z)
 LOG_LINK = (Poisson, Gamma, Tweedie, NegativeBinomial)
 

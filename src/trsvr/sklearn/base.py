@@ -171,21 +171,27 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         problem: LinearModel,
         start: Array | None,
         means: Means,
-        value_at_zero: float,
-        scale: float = 1.0,
+        at_start: tuple[float, float] | None,
         callback: Callable[[Result], None] | None = None,
     ) -> Result:
-        """Run the solver until the gradient is below ``tol`` times its scale and next to nothing is left to gain."""
+        """Run the solver until the gradient is below ``tol`` times its scale and next to nothing is left to gain.
+
+        ``at_start`` is f where all coefficients are zero and the scale of gradients; None: what the run begins with.
+        """
         tol = float(self.tol) * means.looseness
         # Without a penalty there may be no minimiser: f(0) is then the scale of what is worth gaining.
         penalised = smallest_strength(problem.regularizer) > 0.0
+        value, scale = (1.0, 1.0) if at_start is None else at_start
         result = minimize(
             problem,
             solver_from(self.solver),
             x0=start,
             max_epochs=int(self.max_iter),
             tol=Tolerance(
-                tol * scale, means.decrease * tol * tol, (_SMALLEST_VALUE if penalised else 1.0) * value_at_zero
+                tol * scale,
+                means.decrease * tol * tol,
+                (_SMALLEST_VALUE if penalised else 1.0) * value,
+                from_start=at_start is None,
             ),
             seed=means.seed,
             callback=callback,

@@ -117,7 +117,7 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
             if task is not None and len(problems) == 1:
                 watcher = task.watcher(lambda x: self._attributes(x, outputs, dtype))
             result = self._minimize(
-                self._penalised(problem, C, total), begin, means, self._value_at_zero, callback=watcher
+                self._penalised(problem, C, total), begin, means, (self._value_at_zero, 1.0), callback=watcher
             )
             self._warn_unless_converged(result, float(self.tol) * means.looseness)
             if math.isinf(C):

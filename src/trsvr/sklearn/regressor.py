@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
 from trsvr import _check
-from trsvr.engine import Result
+from trsvr.engine import Result, Status
 from trsvr.inference import Summary, summary
 from trsvr.problems import L2, Gamma, LinearModel, NegativeBinomial, Poisson, PseudoHuber, Squared, Tweedie
 from trsvr.problems.families import check_family, mean_of, outside_domain
@@ -23,19 +25,31 @@ STRAIGHT, LOG_LINK = ("squared_error", "pseudo_huber"), ("poisson", "gamma", "tw
 LOSSES = (*STRAIGHT, *LOG_LINK)
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True)
+class Prepared:
     """A problem without its penalty, in coordinates that do not know where y's own zero is.
 
     ``middle`` is the intercept where all coefficients are zero. Where the mean is the margin it is taken off y; else
-    ``start`` is that point. ``value`` and ``scale`` are f there, and the largest entry of its gradient.
+    ``start`` is that point.
     """
 
     problem: LinearModel
     middle: float
     total: float
     start: Array
-    value: float
-    scale: float
+    offset: Array | None
+
+    @cached_property
+    def at_start(self) -> tuple[float, float]:
+        """The value there, and the largest entry of its gradient."""
+        value, gradient = self.problem.value_and_gradient(self.start)
+        scale = float(np.abs(gradient).max(initial=0.0))
+        if not math.isfinite(value + scale):
+            offset = self.offset
+            far = 0 if offset is None else int(np.abs(offset - np.median(offset)).argmax())
+            told = "y" if offset is None else f"offset, {offset[far]} at row {far},"
+            raise ValueError(f"{told} is too far from the others: the loss is infinite where all coefficients are zero")
+        return float(value), scale
 
 
 class RegressorBase(RegressorMixin, LinearEstimator):
@@ -93,14 +107,8 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         start = np.zeros(problem.n_parameters)
         if self.fit_intercept and not straight:
             start[-1] = middle
-        value, gradient = problem.value_and_gradient(start)
         total = float(X.shape[0] if weights is None else weights.sum())
-        scale = float(np.abs(gradient).max(initial=0.0))
-        if not math.isfinite(value + scale):
-            far = 0 if offset is None else int(np.abs(offset - np.median(offset)).argmax())
-            told = "y" if offset is None else f"offset, {offset[far]} at row {far},"
-            raise ValueError(f"{told} is too far from the others: the loss is infinite where all coefficients are zero")
-        return Prepared(problem, middle if straight else 0.0, total, start, value, scale)
+        return Prepared(problem, middle if straight else 0.0, total, start, offset)
 
     def _middle(self, y: Array, weights: Array | None, offset: Array | None) -> float:
         """The intercept where all coefficients are zero: exactly, or nearly where there is an offset."""
@@ -115,9 +123,11 @@ class RegressorBase(RegressorMixin, LinearEstimator):
         self, prepared: Prepared, alpha: float, start: Array | None, means: Means, watcher: Any = None
     ) -> Result:
         problem = prepared.problem.with_regularizer(L2(self._strength(alpha, prepared.total)))
-        begin = prepared.start if start is None else start
-        result = self._minimize(problem, begin, means, prepared.value, prepared.scale, callback=watcher)
-        self._warn_unless_converged(result, float(self.tol) * prepared.scale)
+        # A run that begins at the start finds the scales there itself, without a pass of its own.
+        begin, at_start = (prepared.start, None) if start is None else (start, prepared.at_start)
+        result = self._minimize(problem, begin, means, at_start, callback=watcher)
+        if result.status is not Status.CONVERGED:
+            self._warn_unless_converged(result, float(self.tol) * prepared.at_start[1])
         return result
 
     def _attributes(self, prepared: Prepared, x: Array, dtype: Any) -> dict[str, Any]:
