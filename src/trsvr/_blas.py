@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Up to so many columns LAPACK factors and solves on one thread anyway.
@@ -25,6 +25,22 @@ def _controller() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+def _change(setting: Callable[[], Any]) -> Any:
+    """Change what the process's BLAS may use, from any thread.
+
+    Since 3.8 threadpoolctl lets only the thread that came first change OpenBLAS, and ignores all others: the last to
+    leave the block below may be another one.
+    """
+    from threadpoolctl import OpenBLASController
+
+    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    try:
+        return setting()
+    finally:
+        release(force=True)
+
+
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Let BLAS use one thread inside the block, and then as many as before.
@@ -34,7 +50,7 @@ def one_blas_thread() -> Iterator[None]:
     global _inside, _limit
     with _lock:
         if _inside == 0:
-            _limit = _controller().limit(limits=1)
+            _limit = _change(lambda: _controller().limit(limits=1))
         _inside += 1
     try:
         yield
@@ -42,7 +58,7 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                _limit.restore_original_limits()
+                _change(_limit.restore_original_limits)
                 _limit = None
 
 

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import scipy.linalg
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from trsvr._blas import one_blas_thread
 from trsvr.parts import cholesky
@@ -88,7 +88,7 @@ def test_the_guard_puts_back_what_was_set_whoever_comes_at_once():
 
 BITS = """
 import numpy as np, trsvr
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 rng = np.random.default_rng(0)
 # OpenBLAS before NumPy 2 shares out even the small products of small data.
 small = () if np.__version__.startswith("1.") else ((500, 90),)
@@ -117,3 +117,28 @@ def test_a_dense_norm_survives_a_matrix_without_full_rank():
     rows = np.random.default_rng(2).normal(size=(40, 120))
     norm = DenseNorm(rows.T @ rows, np.zeros(120))
     assert norm.dual(np.ones(120)) > 0.0
+
+
+def test_the_guard_works_from_any_thread_and_leaves_the_setting_to_others():
+    """Whoever has used it before, and whoever limits BLAS around it."""
+    with one_blas_thread():
+        pass
+    seen, before = [], threads()
+
+    def work():
+        with one_blas_thread():
+            seen.append(threads())
+        seen.append(threads())
+
+    def in_a_thread():
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join(60)
+
+    in_a_thread()
+    with threadpool_limits(2, user_api="blas"):
+        limited = threads()
+        in_a_thread()
+    one = [1] * len(before)
+    assert seen == [one, before, one, limited]
+    assert threads() == before
