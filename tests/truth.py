@@ -53,8 +53,8 @@ def _of_one_margin(loss: Any, z: np.ndarray, y: np.ndarray, slack: float) -> tup
         value = np.maximum(-y * z, 0) + np.log1p(e)
         return value, -y * np.where(y * z > 0, e, 1) / (1 + e), e / (1 + e) ** 2
     if isinstance(loss, Binomial):  # y is a share
-        value = np.maximum(z, 0) + np.log1p(e) - y * z + _times_log(y) + _times_log(1 - y)
-        slope = np.where(z > 0, 1, e) / (1 + e) - y
+        value = np.where(z > 0, 1 - y, -y) * z + np.log1p(e) + _times_log(y) + _times_log(1 - y)
+        slope = ((1 - y) * np.where(z > 0, 1, e) - y * np.where(z > 0, e, 1)) / (1 + e)
         near = np.abs(slope) < np.minimum(y, 1 - y) / 8  # where nearly all of that cancels
         u, v = (np.where(near, part, 0.5) for part in (slope, y))
         value = np.where(near, -v * np.log1p(u / v) - (1 - v) * np.log1p(-u / (1 - v)), value)

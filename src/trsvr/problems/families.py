@@ -230,8 +230,10 @@ class Binomial(NamedTuple):
         return np.maximum(margin, 0.0) - label * margin + kept, 1.0 + exp_minus(np.abs(margin))
 
     def slope(self, margin: Numbers, label: Numbers) -> Numbers:
-        """Derivative, μ − y."""
-        return self.expectation(margin) - label
+        """Derivative, μ − y, as (1 − y) μ − y (1 − μ): no digit is lost where y and μ are both nearly one."""
+        e = exp_minus(np.abs(margin))
+        more, less = 1.0 / (1.0 + e), e / (1.0 + e)
+        return (1.0 - label) * np.where(margin > 0.0, more, less) - label * np.where(margin > 0.0, less, more)
 
     def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative, μ (1 − μ)."""
