@@ -110,6 +110,7 @@ OFF: dict[str, dict[str, Any]] = {
     "all rows for P": {"rows_per_pass": 1e9},
     "samples not averaged": {"averaged": -1.0},
     "P anew each time": {"helpful": -1.0},
+    "P does not learn from steps": {"cheap_factor": -1.0},
     "P is always the model": {"poor_model": math.inf},
     "P never begins anew": {"useless": math.inf},
     "CG to 0.1": {"cg_rounding": math.inf, "cg_loosest": 0.1},

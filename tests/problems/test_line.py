@@ -119,5 +119,5 @@ def test_steps_of_the_right_length_save_iterations(rows):
     plain, longer = trsvr.minimize(problem, as_they_are), trsvr.minimize(problem)
     assert plain.success
     assert longer.success
-    assert longer.epochs <= plain.epochs - 2
+    assert longer.epochs < plain.epochs
     np.testing.assert_allclose(longer.value, plain.value, rtol=1e-11)

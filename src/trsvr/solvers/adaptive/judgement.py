@@ -8,6 +8,7 @@ from trsvr._vectors import all_finite
 from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_rounding
 from trsvr.parts.exactness import FoundStep, as_gains_were_predicted, next_tolerance
 from trsvr.parts.norms import DenseNorm
+from trsvr.parts.secant import learnt
 from trsvr.parts.steps import shorter_part
 from trsvr.solvers.adaptive.endings import escape_of, left_to_gain
 from trsvr.solvers.adaptive.state import Iteration, Outcome
@@ -52,6 +53,8 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     own.swap_views()
     left = left_to_gain(it, outcome, trial.decrease)
     radius.cg_tolerance = _next_tolerance(it, outcome, trial, left)
+    if norm.rows < it.problem.n_samples and own.here.prices().factor <= rules.cheap_factor:
+        norm.losses = learnt(norm.losses, outcome.measured.norm, before, trial, own.here.penalty_slopes)
     # With raised curvatures steps are short, and that they gain little says nothing.
     own.expected_decrease = math.inf if own.caution.raised and own.graded else left
     if own.nonconvex:

@@ -43,8 +43,7 @@ def first_rows(n: int, d: int, rules: Rules) -> int:
 
 def rows_of_matrix(problem: Problem, own: AdaptiveState) -> int:
     """Rows that P is made of next; if all of them count, those of weight zero come along."""
-    rows = own.norm.wanted_rows
-    return int(rows) if rows < problem.n_samples else own.there.n_rows
+    return int(own.norm.wanted_rows) if own.norm.wanted_rows < problem.n_samples else own.there.n_rows
 
 
 def measure(it: Iteration, draws: Draws) -> Measured:
@@ -52,8 +51,7 @@ def measure(it: Iteration, draws: Draws) -> Measured:
     own, rules, view = it.own, it.rules, it.own.here
     penalty = view.penalty_curvatures(it.state.x)
     if own.kind == "identity":
-        it.report.curvature_rows = it.problem.n_samples
-        own.norm.exact = True
+        it.report.curvature_rows, own.norm.exact = it.problem.n_samples, True
         return Measured(_improved(it, None), penalty, convexity=float(penalty.min()))
     own.nonconvex = own.nonconvex or bool((penalty < 0.0).any())
     may_change = own.kind == "diagonal" and it.chosen.norm is None and math.isinf(view.prices().shared)
@@ -152,11 +150,9 @@ def _sampled(it: Iteration, moved: float, whole: bool, draws: Draws) -> Matrix:
     # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
     still = moved <= rules.averaged * math.sqrt(d / max(kept.rows, 1)) and kept.rows < it.problem.n_samples
     report.curvature_rows = kept.rows
-    if kept.losses is not None:
-        if kept.averaged and still and radius.contraction <= rules.helpful:
-            return kept.losses
-        if whole and radius.accepted and not _matrix_is_due(it):
-            return kept.losses
+    helps = kept.averaged and still and radius.contraction <= rules.helpful
+    if kept.losses is not None and (helps or (whole and radius.accepted and not _matrix_is_due(it))):
+        return kept.losses
     sampled, taken = it.own.here.blocks(rows_of_matrix(it.problem, it.own), draws)
     report.gradient_evaluations += taken * d // 4
     report.curvature_rows = kept.rows = taken // outputs

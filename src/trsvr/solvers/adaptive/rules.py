@@ -37,6 +37,8 @@ class Rules(StepRules):
     nearly_all_rows: float = 1 / 3
     #: and so does any sample where all rows cost less, in Hessian products: small data, where calls cost most
     cheap_matrix: float = 0.5
+    #: a sampled P learns from a step where factoring it anew costs no more than this, in products
+    cheap_factor: float = 1.0
     #: curvatures that have changed by less than this part in all have stood still
     moved: float = 0.1
     #: older samples are averaged with the new one while curvatures have moved less than this times √(d/rows)

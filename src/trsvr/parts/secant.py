@@ -1,0 +1,42 @@
+"""A matrix of sampled rows that learns from the steps made with it, as in quasi-Newton methods.
+
+Both gradients of a step s are of all rows and known anyway. Their change y is what the Hessian, averaged along the
+step, says of s; the BFGS update makes the matrix say the same, M s = y, and otherwise changes it as little as it can.
+So the error of the sample is put right where steps go, at the price of no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trsvr._arrays import Matrix, Vector
+from trsvr._vectors import dot
+from trsvr.parts.acceptance import Point
+from trsvr.parts.norms import DenseNorm
+
+# Below this cos² of the angle between the step and P⁻¹y, in the norm P, P is not what the step has gone by.
+_ALIKE = 0.25
+# Gradients of points that differ by less than this part of f differ by rounding.
+_ROUNDING = 1e-12
+
+
+def learnt(
+    losses: Matrix | None, norm: Any, before: Point, after: Point, penalty_slopes: Callable[[Vector], Vector]
+) -> Matrix | None:
+    """The losses' matrix (1 × d × d) of the norm P, after a step; of other norms as it was."""
+    if losses is None or not isinstance(norm, DenseNorm):
+        return losses
+    step, change = after.x - before.x, after.gradient - before.gradient
+    image, along = norm.product(step), dot(step, change)
+    alike = along * along >= _ALIKE * dot(step, image) * norm.dual(change)
+    if not (alike and along > _ROUNDING * abs(before.value)):
+        return losses
+    image -= norm.penalty * step
+    change -= penalty_slopes(after.x) - penalty_slopes(before.x)
+    known, seen = dot(step, image), dot(step, change)
+    if not (known > 0.0 and seen > 0.0):
+        return losses
+    return losses + (np.outer(change, change / seen) - np.outer(image, image / known))
