@@ -66,6 +66,14 @@ def threads():
     return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
 
 
+@pytest.fixture
+def two_threads():
+    """Whatever the environment says."""
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_the_guard_puts_back_what_was_set_whoever_comes_at_once():
     before, inside = threads(), []
 
@@ -119,6 +127,7 @@ def test_a_dense_norm_survives_a_matrix_without_full_rank():
     assert norm.dual(np.ones(120)) > 0.0
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_the_guard_works_from_any_thread_and_leaves_the_setting_to_others():
     """Whoever has used it before, and whoever limits BLAS around it."""
     with one_blas_thread():
@@ -136,9 +145,10 @@ def test_the_guard_works_from_any_thread_and_leaves_the_setting_to_others():
         worker.join(60)
 
     in_a_thread()
-    with threadpool_limits(2, user_api="blas"):
+    with threadpool_limits(3, user_api="blas"):
         limited = threads()
         in_a_thread()
     one = [1] * len(before)
+    assert before == [2] * len(before)
     assert seen == [one, before, one, limited]
     assert threads() == before
