@@ -9,7 +9,14 @@ import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
-from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, softmax_stays_steady, stays_steady
+from trsvr.problems.certificate import (
+    GapFacts,
+    between_outputs,
+    gap_bound,
+    lowest_value,
+    softmax_stays_steady,
+    stays_steady,
+)
 from trsvr.problems.curvature import draw_runs
 from trsvr.problems.lines import HingedRows, lowest_part
 from trsvr.problems.losses import bend_of, curvature_bound, is_smooth, sharing
@@ -78,6 +85,26 @@ class _View(CurvatureView):
             float(np.sqrt(squares) @ sizes),
             lowest_value(model.loss, model.regularizer, model.penalised),
         )
+
+    @np.errstate(all="ignore")
+    def gap_bound_near(self, x: Vector, value: float, gradient: Vector, step: Vector) -> float:
+        """The same by the help of a step that leads to about where the minimum is: a product more, and about exact."""
+        facts = self.gap_facts(x, value)
+        if facts is None:
+            return math.inf
+        moved = self.model.margins(step)
+        slopes, curvature, longest = self.follow(moved)
+        sizes = np.abs(step.reshape(-1, self.model.outputs)).max(axis=1)
+        known = facts._replace(
+            along=math.sqrt(curvature / self.n_rows),
+            steady=lambda length: self.steady(length + longest),
+            reach=facts.reach + float(np.sqrt(self.model.mean_squares) @ sizes),
+        )
+        return gap_bound(known, value, x, gradient + self.model.sums(slopes))
+
+    def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
+        """Where margins move: by what slopes change, Σ tᵀ∇²φ t, and how long the longest t is."""
+        raise NotImplementedError
 
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean Hessian of the losses between the intercepts; root mean squares of the rows' slopes and curvatures."""
@@ -170,13 +197,22 @@ class SmallView(_View):
         rows = HingedRows(model.loss, model.labels, weights, self.margins, there.margins, self.n_rows)
         return lowest_part(rows, self, x, gradient, step)
 
+    def _known(self) -> tuple[Vector, Vector]:
+        """Slopes of the rows, and their curvatures without being raised."""
+        if self._slopes_and_weights is None:
+            slopes = self.model.loss.slope(self.margins, self.model.labels)
+            self._slopes_and_weights = slopes, self.model.bent(self.model.loss, self.margins)
+        return self._slopes_and_weights
+
+    def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
+        """Where margins move: by what weighted slopes change, Σ t φ'' t, and how long the longest t is."""
+        slopes = self._known()[1] * moved
+        return slopes, float((slopes * moved).sum()), float(np.abs(moved).max())
+
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
         model, n = self.model, self.n_rows
-        if self._slopes_and_weights is None:
-            slopes = model.loss.slope(self.margins, model.labels)
-            self._slopes_and_weights = slopes, model.bent(model.loss, self.margins)
-        slopes, weights = self._slopes_and_weights
+        slopes, weights = self._known()
         curvatures = weights if model.scale is None else weights / model.scale
         mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
         return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
@@ -262,6 +298,14 @@ class SmallOutputView(_View):
         squares = (slopes * slopes).sum(axis=0), (chances * (1.0 - chances)).sum(axis=0) ** 2
         slope, curved = (float(model.weighted(one).sum()) / self.n_rows for one in squares)
         return between, math.sqrt(slope), math.sqrt(curved)
+
+    def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
+        """Where margins move: by what weighted slopes change, Σ tᵀ(diag(π) − ππᵀ)t, and how long the longest t is."""
+        slopes = moved.copy()
+        self.model.loss.probability_product(self._probabilities, slopes)
+        slopes = self.model.weighted(slopes)
+        curvature = max(float((slopes * moved).sum()), 0.0)
+        return slopes, curvature, math.sqrt(float((moved * moved).sum(axis=0).max()))
 
     def steady(self, length: float) -> bool:
         """Whether probabilities stay positive where slopes move along t."""

@@ -72,6 +72,9 @@ def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progres
     enough = max(part * abs(state.value), least)
     # Newton steps that are slow: a huge entry may bend f on so short a way that the model sees nothing to gain.
     newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
+    if newton and own.bound > enough:
+        step = -outcome.measured.norm.solve(state.gradient)
+        own.bound = min(own.bound, own.here.gap_bound_near(state.x, state.value, state.gradient, step))
     slow = newton and own.radius.contraction > rules.helpful and own.expected_decrease <= little and own.bound > enough
     noise = slow and outcome.before.value - state.value < rules.right * outcome.predicted
     doubtful = slow or (own.bound > enough and own.bound < rules.falls * before)
