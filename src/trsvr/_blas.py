@@ -33,7 +33,7 @@ def one_blas_thread() -> Iterator[None]:
     """
     global _inside, _limit
     with _lock:
-        if _inside == 0:
+        if _inside == 0 and any(library.get_num_threads() != 1 for library in _controller().lib_controllers):
             _limit = _controller().limit(limits=1)
         _inside += 1
     try:
@@ -41,7 +41,7 @@ def one_blas_thread() -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
-            if _inside == 0:
+            if _inside == 0 and _limit is not None:
                 _limit.restore_original_limits()
                 _limit = None
 

@@ -54,8 +54,8 @@ class GapFacts(NamedTuple):
     steady: Callable[[float], bool]  # whether curvatures stay above their half for every t of this length
     reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
     lowest: float = 0.0  # what f is at least
-    along: float = 0.0  # √(pᵀ∇²L p), where the slopes follow a step p and the gradient is ∇f + ∇²L p
     closer: Callable[[], float] | None = None  # a sharper reach, where ``reach`` is a crude one
+    along: float = 0.0  # √(pᵀ∇²L p), where the slopes follow a step p and the gradient is ∇f + ∇²L p
 
 
 @np.errstate(all="ignore")

@@ -7,6 +7,8 @@ for them, and results have the same bits for any number of them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,8 @@ LONE_PRODUCTS = 2**19 - 1
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
+# A mean square about the mean that is more than this part of the mean square has kept its digits when it comes from that.
+_DIGITS_KEPT = 1e-3
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
 _takes_arrays: dict[type, bool] = {}
@@ -101,10 +105,11 @@ class SmallModel:
         kernels, chosen = problem.kernels, problem.chosen_rows
         self.loss, self.regularizer, self.outputs = problem.loss, problem.regularizer, problem.n_outputs
         self.n, self.penalised = problem.n_samples, problem.n_features * problem.n_outputs
+        self.n_parameters = problem.n_parameters
         matrix = as_matrix(kernels.rows, problem.n_features)
         values = matrix if isinstance(kernels.rows, DenseRows) else matrix.toarray()
-        self.design = np.ones((self.n, problem.n_features + int(problem.intercept)))
-        self.design[:, : problem.n_features] = values if chosen is None else values[chosen]
+        self.values = np.asarray(values if chosen is None else values[chosen], dtype=np.float64)
+        self.intercept = bool(problem.intercept)
         self.labels = kernels.labels if chosen is None else kernels.labels[chosen]
         if self.outputs > 1:
             self.labels = self.labels.astype(np.intp)
@@ -118,22 +123,22 @@ class SmallModel:
             self.offset = table[:, 0] if self.outputs == 1 else table.T
         self.ones = np.ones(self.n)  # a loss may have one curvature for all rows
         self.prices: dict[type, Prices] = {}  # of its views, once found
-        self._cut_up()
 
-    def _cut_up(self) -> None:
+    @cached_property
+    def design(self) -> Matrix:
+        """The rows, with a one behind each where there is an intercept."""
+        return self._with_ones(self.values, 0.0) if self.intercept else self.values
+
+    def _with_ones(self, values: Matrix, shift: Any) -> Matrix:
+        design = np.empty((self.n, values.shape[1] + 1))
+        np.subtract(values, shift, out=design[:, :-1])
+        design[:, -1] = 1.0
+        return design
+
+    @cached_property
+    def _pieces(self) -> list[tuple[slice, Matrix]]:
         d = self.design.shape[1]
-        most = _LONE_ENTRIES // d if self.outputs == 1 else LONE_PRODUCTS // (d * self.outputs)
-        self._pieces = self._cut(most)
-        self._blocks = self._cut(LONE_PRODUCTS // (d * d))
-
-    def _cut(self, most: int) -> list[tuple[slice, Matrix]]:
-        slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
-        return [(rows, self.design[rows]) for rows in slices]
-
-    @property
-    def _thin_pieces(self) -> list[tuple[slice, Matrix]]:
-        """Pieces for a vector; with several outputs the usual ones are for a matrix."""
-        return self._pieces if self.outputs == 1 else self._cut(_LONE_ENTRIES // self.design.shape[1])
+        return _cut(self.design, _LONE_ENTRIES // d if self.outputs == 1 else LONE_PRODUCTS // (d * self.outputs))
 
     @property
     def _row_weights(self) -> Vector:
@@ -142,54 +147,60 @@ class SmallModel:
     @cached_property
     @np.errstate(all="ignore")
     def column_means(self) -> Vector:
-        """Weighted, of each column."""
-        weights, total = self._row_weights, np.zeros(self.design.shape[1])
-        for rows, piece in self._thin_pieces:
-            total += weights[rows] @ piece
-        return total / self.n
+        """Weighted, of each column but the intercept's."""
+        return self._mean_of_columns(lambda piece: piece)
 
     @cached_property
     @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
-        """Weighted, of each column."""
-        weights, total = self._row_weights, np.zeros(self.design.shape[1])
-        for rows, piece in self._thin_pieces:
-            total += weights[rows] @ (piece * piece)
+        """The same of their squares."""
+        return self._mean_of_columns(lambda piece: piece * piece)
+
+    def _mean_of_columns(self, of: Callable[[Matrix], Matrix]) -> Vector:
+        weights, total = self._row_weights, np.zeros(self.values.shape[1])
+        for rows, piece in _cut(self.values, _LONE_ENTRIES // total.size):
+            total += weights[rows] @ of(piece)
         return total / self.n
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), regularizer=regularizer)
+        vars(other).pop("_stiffness", None)
         return other
 
     @cached_property
     @np.errstate(all="ignore")
     def is_centred(self) -> bool:
         """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
-        columns = self.penalised // self.outputs
-        means = self.column_means[:columns]
-        return bool((means * means <= _CENTRED * self.mean_squares[:columns]).all())
+        return bool((self.column_means**2 <= _CENTRED * self.mean_squares).all())
 
-    def centred(self, columns: int) -> tuple[SmallModel, Vector]:
-        """The same rows with these columns centred, and what was subtracted: their weighted means."""
-        other = object.__new__(SmallModel)
-        first = _finite_part(self.column_means, columns)
-        vars(other).update(vars(self), design=self.design - first)
-        for known in ("is_centred", "column_means", "mean_squares"):
-            vars(other).pop(known, None)
-        other._cut_up()
-        # Twice: a constant column is then zero, to its last bit.
-        rest = _finite_part(other.column_means, columns)
-        other.design -= rest
-        del other.column_means
-        means = (first + rest)[:columns]
-        middles = bulk_of(means, self.design[evenly(self.n), :columns]).middles
-        if (moved := middles != means).any():
-            means = middles
-            other.design[:, :columns][:, moved] = self.design[:, :columns][:, moved] - middles[moved]
+    @np.errstate(all="ignore")
+    def centred(self) -> tuple[SmallModel, Vector]:
+        """The same rows with the columns centred, and what was subtracted: their weighted means."""
+        known = self.column_means
+        means = np.where(np.isfinite(known), known, 0.0)
+        middles = bulk_of(means, self.values[evenly(self.n)]).middles
+        other = self._shifted(middles)
+        squares = self.mean_squares - middles * (2.0 * known - middles)
+        if (squares > _DIGITS_KEPT * self.mean_squares).all():
+            vars(other)["mean_squares"] = squares
+            return other, middles
+        # Far from zero once more where it makes a difference: a constant column is then zero, to its last bit.
+        rest = np.where(np.isfinite(other.column_means) & (middles == means), other.column_means, 0.0)
+        if (rest * rest > _CENTRED * other.mean_squares).any():
+            other = other._shifted(rest)
+            middles = middles + rest
         _ = other.mean_squares  # once for all penalties
-        return other, means
+        return other, middles
+
+    def _shifted(self, means: Vector) -> SmallModel:
+        other = object.__new__(SmallModel)
+        known = ("design", "is_centred", "column_means", "mean_squares", "_pieces")
+        vars(other).update((name, kept) for name, kept in vars(self).items() if name not in known)
+        design = self._with_ones(self.values, means)
+        vars(other)["design"], other.values = design, design[:, :-1]
+        return other
 
     # -------------------------------------------------------------------------------------------- products with rows
 
@@ -223,10 +234,13 @@ class SmallModel:
         """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
         if weights.ndim > 1:
             return self._grams(np.sqrt(weights))
-        rows, piece = self._blocks[0]
-        total = _gram(piece, weights[rows])
-        for rows, piece in self._blocks[1:]:
-            total += _gram(piece, weights[rows])
+        # Half of a symmetric product is enough; it would be divided among threads whatever its size.
+        scaled = self.design * np.sqrt(weights)[:, None]
+        with one_blas_thread():
+            total = scaled.T @ scaled
+        if math.isnan(total[0, 0]):  # a loss of the user's own bends down somewhere, and has no roots
+            pieces = _cut(self.design, LONE_PRODUCTS // total.size)
+            total[:] = sum(_gram(piece, weights[rows]) for rows, piece in pieces)
         total /= self.n
         return total
 
@@ -253,7 +267,8 @@ class SmallModel:
             passed = np.floor(np.cumsum(np.append(offset, chances[begin:end])))
             taken.append(begin + np.flatnonzero(np.diff(passed) > 0.0))
         chosen = np.concatenate(taken)
-        matrix, most = np.zeros((self.design.shape[1],) * 2), self._blocks[0][1].shape[0]
+        matrix = np.zeros((self.design.shape[1],) * 2)
+        most = max(1, LONE_PRODUCTS // matrix.size)
         for begin in range(0, chosen.size, most):
             some = chosen[begin : begin + most]
             matrix += _gram(self.design[some], weights[some] / chances[some])
@@ -313,13 +328,25 @@ class SmallModel:
         return penalty_slopes(self.regularizer, x, self.penalised)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
-        """Diagonal of ∇²r(x)."""
-        return penalty_curvatures(self.regularizer, x, self.penalised)
+        """Diagonal of ∇²r(x); not to be written to."""
+        known = self._stiffness
+        return penalty_curvatures(self.regularizer, x, self.penalised) if known is None else known
+
+    @cached_property
+    def _stiffness(self) -> Vector | None:
+        """The same where it is the same everywhere."""
+        if not isinstance(self.regularizer, L2):
+            return None
+        found = penalty_curvatures(self.regularizer, np.zeros(self.n_parameters), self.penalised)
+        found.flags.writeable = False
+        return found
 
 
-def _finite_part(means: Vector, columns: int) -> Vector:
-    """Means of so many columns, zero where they are no numbers; and zero for the intercept."""
-    return np.where(np.isfinite(means) & (np.arange(means.size) < columns), means, 0.0)
+def _cut(matrix: Matrix, most: int) -> list[tuple[slice, Matrix]]:
+    """So many rows in each piece at most."""
+    most = max(1, most)
+    slices = (slice(begin, begin + most) for begin in range(0, len(matrix), most))
+    return [(rows, matrix[rows]) for rows in slices]
 
 
 def squared_norms(matrix: Any) -> Vector:

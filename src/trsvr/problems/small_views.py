@@ -48,6 +48,7 @@ class _View(CurvatureView):
         if type(self) not in model.prices:
             model.prices[type(self)] = self._find_prices()
         self._prices = model.prices[type(self)]
+        self._facts: GapFacts | None = None  # at the view's point, once asked for
 
     def _find_prices(self) -> Prices:
         model = self.model
@@ -68,23 +69,29 @@ class _View(CurvatureView):
     @np.errstate(all="ignore")
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f."""
-        model, columns = self.model, self.model.penalised // self.model.outputs
-        if bend_of(model.loss) is None:
-            return None
-        squares, sizes = model.mean_squares, np.abs(x.reshape(-1, model.outputs)).max(axis=1)
-        spread = float(squares[:columns].sum())
+        model = self.model
+        if self._facts is not None or bend_of(model.loss) is None:
+            return self._facts
+        spread = float(model.mean_squares.sum())
         intercepts, slope, curved = self.sizes()
-        return GapFacts(
+        self._facts = GapFacts(
             least_curvature(model.regularizer, model.penalised),
-            intercepts if model.design.shape[1] > columns else None,
+            intercepts if model.intercept else None,
             spread,
             spread,
             slope,
             curved,
             self.steady,
-            float(np.sqrt(squares) @ sizes),
+            self._reach(x),
             lowest_value(model.loss, model.regularizer, model.penalised),
         )
+        return self._facts
+
+    def _reach(self, x: Vector) -> float:
+        """Root mean square of Σ_j |x_ij w_j| + |b|."""
+        sizes = np.abs(x.reshape(-1, self.model.outputs)).max(axis=1)
+        columns = self.model.values.shape[1]
+        return float(np.sqrt(self.model.mean_squares) @ sizes[:columns]) + float(sizes[columns:].sum())
 
     @np.errstate(all="ignore")
     def gap_bound_near(self, x: Vector, value: float, gradient: Vector, step: Vector) -> float:
@@ -94,11 +101,10 @@ class _View(CurvatureView):
             return math.inf
         moved = self.model.margins(step)
         slopes, curvature, longest = self.follow(moved)
-        sizes = np.abs(step.reshape(-1, self.model.outputs)).max(axis=1)
         known = facts._replace(
             along=math.sqrt(curvature / self.n_rows),
             steady=lambda length: self.steady(length + longest),
-            reach=facts.reach + float(np.sqrt(self.model.mean_squares) @ sizes),
+            reach=facts.reach + self._reach(step),
         )
         return gap_bound(known, value, x, gradient + self.model.sums(slopes))
 
@@ -146,6 +152,7 @@ class SmallView(_View):
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
+        self._facts = None
         value, gradient, self.margins, self.weights, slopes = self.model.evaluate(x)
         self._slopes_and_weights = slopes, self.weights
         return value, gradient
@@ -156,6 +163,7 @@ class SmallView(_View):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
+        self._facts = None
         for name, known in self.snapshot().items():
             if snapshot[name].shape != known.shape or snapshot[name].dtype != known.dtype:
                 raise ValueError(f"{name} must have {known.size} numbers, got shape {snapshot[name].shape}")
@@ -270,6 +278,7 @@ class SmallOutputView(_View):
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
+        self._facts = None
         value, gradient, self._probabilities, *_ = self.model.evaluate(x)
         self._chances = self._probabilities
         return value, gradient
@@ -280,6 +289,7 @@ class SmallOutputView(_View):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
+        self._facts = None
         if snapshot["probabilities"].shape != self._probabilities.shape:
             raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
         self._probabilities = self._chances = snapshot["probabilities"].copy()
