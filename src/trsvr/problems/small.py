@@ -1,14 +1,12 @@
 """Small data without compiling: full passes and curvatures of a linear model in NumPy, all rows at once.
 
 The rows are one dense matrix of float64, with a column of ones for an intercept and without the rows of weight zero.
-Its products are made in pieces that are too small for BLAS to wake its threads, or with one thread alone: nobody waits
-for them, and results have the same bits for any number of them.
+It lies column by column: loops along the rows are the long ones. BLAS makes its products with one thread alone: nobody
+waits for others, and results have the same bits for any number of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +40,6 @@ if TYPE_CHECKING:
 _NUMBERS = 2**17
 MOST_WORK = 2**21
 FEW_COLUMNS = 96
-# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices (OpenBLAS
-# takes a thread for each 2¹⁸ whole ones).
-_LONE_ENTRIES = 9000
-LONE_PRODUCTS = 2**19 - 1
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
@@ -125,20 +119,20 @@ class SmallModel:
         self.prices: dict[type, Prices] = {}  # of its views, once found
 
     @cached_property
+    def columns(self) -> Matrix:
+        """X's columns as rows, and ones for the intercept."""
+        return self._minus(0.0)
+
+    def _minus(self, means: Any) -> Matrix:
+        columns = np.empty((self.values.shape[1] + self.intercept, self.n))
+        np.subtract(self.values.T, means, out=columns[: self.values.shape[1]])
+        columns[self.values.shape[1] :] = 1.0
+        return columns
+
+    @property
     def design(self) -> Matrix:
         """The rows, with a one behind each where there is an intercept."""
-        return self._with_ones(self.values, 0.0) if self.intercept else self.values
-
-    def _with_ones(self, values: Matrix, shift: Any) -> Matrix:
-        design = np.empty((self.n, values.shape[1] + 1))
-        np.subtract(values, shift, out=design[:, :-1])
-        design[:, -1] = 1.0
-        return design
-
-    @cached_property
-    def _pieces(self) -> list[tuple[slice, Matrix]]:
-        d = self.design.shape[1]
-        return _cut(self.design, _LONE_ENTRIES // d if self.outputs == 1 else LONE_PRODUCTS // (d * self.outputs))
+        return self.columns.T
 
     @property
     def _row_weights(self) -> Vector:
@@ -148,19 +142,15 @@ class SmallModel:
     @np.errstate(all="ignore")
     def column_means(self) -> Vector:
         """Weighted, of each column but the intercept's."""
-        return self._mean_of_columns(lambda piece: piece)
+        with one_blas_thread():
+            return np.asarray(self._row_weights @ self.values / self.n)
 
     @cached_property
     @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
         """The same of their squares."""
-        return self._mean_of_columns(lambda piece: piece * piece)
-
-    def _mean_of_columns(self, of: Callable[[Matrix], Matrix]) -> Vector:
-        weights, total = self._row_weights, np.zeros(self.values.shape[1])
-        for rows, piece in _cut(self.values, _LONE_ENTRIES // total.size):
-            total += weights[rows] @ of(piece)
-        return total / self.n
+        with one_blas_thread():
+            return np.asarray(self._row_weights @ (self.values * self.values) / self.n)
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
@@ -196,63 +186,34 @@ class SmallModel:
 
     def _shifted(self, means: Vector) -> SmallModel:
         other = object.__new__(SmallModel)
-        known = ("design", "is_centred", "column_means", "mean_squares", "_pieces")
+        known = ("columns", "is_centred", "column_means", "mean_squares")
         vars(other).update((name, kept) for name, kept in vars(self).items() if name not in known)
-        design = self._with_ones(self.values, means)
-        vars(other)["design"], other.values = design, design[:, :-1]
+        other.columns = self._minus(means[:, None])
+        other.values = other.design[:, : means.size]
         return other
 
     # -------------------------------------------------------------------------------------------- products with rows
 
     def margins(self, x: Vector) -> Matrix:
         """Of all rows: n numbers, or K × n."""
-        if self.outputs == 1:
-            out = np.empty(self.n)
-            for rows, piece in self._pieces:
-                np.dot(piece, x, out=out[rows])
-            return out
-        table, weights = np.empty((self.outputs, self.n)), np.ascontiguousarray(x.reshape(-1, self.outputs).T)
-        for rows, piece in self._pieces:
-            table[:, rows] = weights @ piece.T
-        return table
+        weights = x if self.outputs == 1 else np.ascontiguousarray(x.reshape(-1, self.outputs).T)
+        with one_blas_thread():
+            return np.asarray(weights @ self.columns)
 
     def sums(self, factors: Matrix) -> Vector:
         """Mean of the rows, each times its factor, or times its K factors."""
-        mean = self._mean_row(factors)
-        return mean if self.outputs == 1 else mean.T.ravel()
-
-    def _mean_row(self, factors: Matrix) -> Matrix:
-        rows, piece = self._pieces[0]
-        total = factors[..., rows] @ piece
-        for rows, piece in self._pieces[1:]:
-            total += factors[..., rows] @ piece
+        with one_blas_thread():
+            total = self.columns @ factors.T
         total /= self.n
-        return total
+        return total.ravel()
 
     @np.errstate(all="ignore")
     def gram(self, weights: Vector) -> Matrix:
         """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
-        if weights.ndim > 1:
-            return self._grams(np.sqrt(weights))
-        # Half of a symmetric product is enough; it would be divided among threads whatever its size.
-        scaled = self.design * np.sqrt(weights)[:, None]
         with one_blas_thread():
-            total = scaled.T @ scaled
-        if math.isnan(total[0, 0]):  # a loss of the user's own bends down somewhere, and has no roots
-            pieces = _cut(self.design, LONE_PRODUCTS // total.size)
-            total[:] = sum(_gram(piece, weights[rows]) for rows, piece in pieces)
-        total /= self.n
-        return total
-
-    def _grams(self, roots: Matrix) -> Matrix:
-        """A matrix for each of K vectors, from the roots of the weights: half of a symmetric product is enough."""
-        totals, scaled = np.empty((len(roots), *(self.design.shape[1],) * 2)), np.empty_like(self.design)
-        with one_blas_thread():  # such a product would be divided among threads whatever its size
-            for root, total in zip(roots, totals, strict=True):
-                np.multiply(self.design, root[:, None], out=scaled)
-                np.matmul(scaled.T, scaled, out=total)
-        totals /= self.n
-        return totals
+            if weights.ndim == 1:
+                return _product(self.columns, weights) / self.n
+            return np.stack([_product(self.columns, of_one) for of_one in weights]) / self.n
 
     @np.errstate(all="ignore")
     def sampled_gram(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
@@ -267,12 +228,8 @@ class SmallModel:
             passed = np.floor(np.cumsum(np.append(offset, chances[begin:end])))
             taken.append(begin + np.flatnonzero(np.diff(passed) > 0.0))
         chosen = np.concatenate(taken)
-        matrix = np.zeros((self.design.shape[1],) * 2)
-        most = max(1, LONE_PRODUCTS // matrix.size)
-        for begin in range(0, chosen.size, most):
-            some = chosen[begin : begin + most]
-            matrix += _gram(self.design[some], weights[some] / chances[some])
-        return matrix / self.n, chosen.size
+        with one_blas_thread():
+            return _product(self.columns[:, chosen], weights[chosen] / chances[chosen]) / self.n, chosen.size
 
     def weighted(self, table: Matrix) -> Matrix:
         """Numbers of the rows, times the weights of these."""
@@ -342,13 +299,6 @@ class SmallModel:
         return found
 
 
-def _cut(matrix: Matrix, most: int) -> list[tuple[slice, Matrix]]:
-    """So many rows in each piece at most."""
-    most = max(1, most)
-    slices = (slice(begin, begin + most) for begin in range(0, len(matrix), most))
-    return [(rows, matrix[rows]) for rows in slices]
-
-
 def squared_norms(matrix: Any) -> Vector:
     """‖x_i‖² of every row."""
     if scipy.sparse.issparse(matrix):
@@ -356,5 +306,8 @@ def squared_norms(matrix: Any) -> Vector:
     return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
 
 
-def _gram(piece: Matrix, weights: Vector) -> Matrix:
-    return (piece.T * weights) @ piece
+def _product(columns: Matrix, weights: Vector) -> Matrix:
+    """Sum of w_i x_i x_iᵀ. Half of a symmetric product is enough, unless a loss of the user's own bends down."""
+    scaled = columns * np.sqrt(weights)
+    total = scaled @ scaled.T
+    return (columns * weights) @ columns.T if np.isnan(total[0, 0]) else total

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
 from trsvr.problems.certificate import (
     GapFacts,
@@ -23,7 +24,7 @@ from trsvr.problems.losses import bend_of, curvature_bound, is_smooth, sharing
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.output_curvature import raised_chances
 from trsvr.problems.regularizers import least_curvature
-from trsvr.problems.small import FEW_COLUMNS, LONE_PRODUCTS, MOST_WORK, SmallModel
+from trsvr.problems.small import FEW_COLUMNS, MOST_WORK, SmallModel
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
@@ -381,12 +382,10 @@ class WholeOutputView(SmallOutputView):
         """
         model, outputs, d = self.model, self.model.outputs, self.model.design.shape[1]
         # An output's columns lie together until the end: so there are fewer and longer loops.
-        spread = (self._chances.T[:, :, None] * model.design[:, None, :]).reshape(self.n_rows, -1)
-        weighted = -spread if model.scale is None else spread * -model.scale[:, None]
-        together = np.zeros((outputs * d, outputs * d))
-        most = max(1, LONE_PRODUCTS // together.size)
-        for begin in range(0, self.n_rows, most):
-            together += weighted[begin : begin + most].T @ spread[begin : begin + most]
+        spread = (self._chances[:, None, :] * model.columns).reshape(-1, self.n_rows)
+        weighted = spread if model.scale is None else spread * model.scale
+        with one_blas_thread():
+            together = -(weighted @ spread.T)
         blocks, own = together.reshape(outputs, d, outputs, d), np.arange(outputs)
         blocks[own, :, own] = 0.0
         blocks[own, :, own] = -blocks.sum(axis=2)
