@@ -310,4 +310,4 @@ def _product(columns: Matrix, weights: Vector) -> Matrix:
     """Sum of w_i x_i x_iᵀ. Half of a symmetric product is enough, unless a loss of the user's own bends down."""
     scaled = columns * np.sqrt(weights)
     total = scaled @ scaled.T
-    return (columns * weights) @ columns.T if np.isnan(total[0, 0]) else total
+    return (columns * weights) @ columns.T if total[0, 0] != total[0, 0] else total
