@@ -32,7 +32,8 @@ class Best:
     """The best point seen at an epoch's end."""
 
     def __init__(self, x: Vector, value: float, gradient: Vector, has_value: bool) -> None:
-        self.x, self.value, self.gradient, self.has_value = x, value, gradient, has_value
+        self._point, self._frame = x, _USERS
+        self.value, self.gradient, self.has_value = value, gradient, has_value
 
     @property
     def x(self) -> Vector:
@@ -49,9 +50,7 @@ class Best:
         """Before anything has been evaluated."""
         return cls(x.copy(), math.nan, np.full(x.size, math.nan), has_value)
 
-    def offer(
-        self, point: Vector, frame: Frame, value: float, gradient: Vector, size: float, converged: bool
-    ) -> None:
+    def offer(self, point: Vector, frame: Frame, value: float, gradient: Vector, size: float, converged: bool) -> None:
         """Take over a point of this frame if it is better, or the one that a run ends with; ``size`` is ‖∇f‖² there."""
         if not (math.isfinite(size) or all_finite(gradient)):
             return

@@ -301,7 +301,9 @@ class DenseNorm:
             np.add(own, shift, out=on_diagonal)
             # No entry of a positive semidefinite matrix is larger, and what is no number has no factor.
             if not on_diagonal.max() < math.inf:
-                raise FloatingPointError("the curvature is too large for floating-point numbers: scale the columns of X")
+                raise FloatingPointError(
+                    "the curvature is too large for floating-point numbers: scale the columns of X"
+                )
             factor = cholesky.cholesky(matrix)
             if factor is not None:
                 break

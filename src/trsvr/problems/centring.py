@@ -15,7 +15,7 @@ import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
-from trsvr._vectors import dot
+from trsvr._vectors import SHORT, add_scaled, dot
 from trsvr.problems.base import Problem
 from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
@@ -63,13 +63,14 @@ class Centring(Frame):
     @np.errstate(all="ignore")  # a step may overflow, and is refused
     def _shifted(self, point: Vector, sign: float) -> Vector:
         moved = point.copy()
-        # The sum is of large numbers that cancel: it is rounded once. BLAS, whose threads would wake, has no long double.
-        if self.outputs == 1:
-            inner = np.vdot if self._in_full is not self.means else dot
-            moved[-1] += sign * inner(self._in_full, moved[:-1])
-        else:
+        # The sum is of large numbers that cancel: it is rounded once. No BLAS, whose threads would wake, is in these.
+        if self.outputs > 1:
             W = moved.reshape(-1, self.outputs)
             W[-1] = W[-1] + sign * np.einsum("j,jk->k", self._in_full, W[:-1])
+        elif self.means.size <= _MANY:
+            moved[-1] += sign * np.vdot(self._in_full, moved[:-1])
+        else:
+            moved[-1] += sign * dot(self.means, moved[:-1])
         return moved
 
     def gradient_inside(self, gradient: Vector) -> Vector:
@@ -84,7 +85,10 @@ class Centring(Frame):
     def _carried(self, gradient: Vector, sign: float) -> Vector:
         if self.outputs == 1:
             g = gradient.copy()
-            g[:-1] += (sign * g[-1]) * self.means
+            if g.size <= SHORT:
+                g[:-1] += (sign * g[-1]) * self.means
+            else:
+                add_scaled(sign * float(g[-1]), self.means, g[:-1])
             return g
         G = gradient.reshape(-1, self.outputs).copy()
         G[:-1] += sign * self.means[:, None] * G[-1]

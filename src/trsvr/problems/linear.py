@@ -110,6 +110,7 @@ class LinearModel(LinearProblem):
     compiles = defined_at_zero = True
     feature_names: tuple[str, ...] | None = None
     total_weight: float = np.nan
+
     def __init__(
         self,
         X: Any,
@@ -258,7 +259,7 @@ class LinearModel(LinearProblem):
 
     @cached_property
     def largest_squared_row(self) -> float | None:  # type: ignore[override]  # it is looked for
-        """max over i of weight_i (‖x_i‖² + 1 if there is an intercept)."""
+        """The largest weight_i (‖x_i‖² + 1 if there is an intercept)."""
         return float(self._weighted_squares.max()) if self.squared_rows.size else None
 
     @cached_property

@@ -43,7 +43,7 @@ FEW_COLUMNS = 96
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
-# A mean square about the mean that is more than this part of the mean square has kept its digits when it comes from that.
+# A mean square about the mean has kept its digits when it comes from one about zero, and is more than this part of it.
 _DIGITS_KEPT = 1e-3
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
