@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from trsvr._vectors import all_finite
-from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_rounding
+from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_no_part, is_rounding
 from trsvr.parts.exactness import FoundStep, as_gains_were_predicted, next_tolerance
 from trsvr.parts.norms import DenseNorm
 from trsvr.parts.steps import shorter_part
@@ -25,7 +25,7 @@ def judge(it: Iteration) -> Progress:
     # A step that was held back says nothing; a matrix says what a whole one would have gained.
     whole = before.decrease if isinstance(outcome.measured.norm, DenseNorm) else outcome.predicted
     at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, whole)
-    at_floor = at_floor or is_rounding(state.x - before.x, before.x)
+    at_floor = at_floor or is_rounding(state.x - before.x, before.x) or is_no_part(own.radius.alpha, own.nonconvex)
     report.rejected = 1
     _be_warned(it, outcome, trial)
     state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
