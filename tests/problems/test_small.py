@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse
+from threadpoolctl import threadpool_info
 
 import trsvr
 from oracle import Oracle, scaled_weights
@@ -261,3 +263,36 @@ def test_nothing_is_compiled_and_no_thread_started(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "compiling" not in done.stderr
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_matrix_of_weights_of_either_sign(sign):
+    """A loss of one's own may bend down: its weights have no roots."""
+    problem = made(Logistic())[0]
+    design, weights = problem.small.design, np.random.default_rng(1).random(problem.small.n)
+    weights[0] *= sign
+    found, wanted = problem.small.gram(weights), (design.T * weights) @ design / problem.n_samples
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(problem.small.gram(np.stack([weights, weights]))[1], wanted, rtol=1e-12, atol=1e-15)
+
+
+def blas_threads():
+    return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
+
+
+def test_a_run_on_small_data_has_one_blas_thread_and_a_callback_those_that_were_set():
+    problem, seen, heard = made(Logistic())[0], [], []
+    scipy.linalg.cholesky(np.eye(2))  # SciPy's BLAS is there to be found
+    before, measure = blas_threads(), problem.small.margins
+
+    def margins(x):
+        seen.append(blas_threads())
+        return measure(x)
+
+    vars(problem.small)["margins"] = margins
+    result = trsvr.minimize(problem)
+    assert seen == [[1] * len(before)] * len(seen)
+    assert blas_threads() == before
+    again = trsvr.minimize(problem, callback=lambda so_far: heard.append(blas_threads()))
+    assert heard == [before] * len(heard)
+    np.testing.assert_array_equal(again.x, result.x)

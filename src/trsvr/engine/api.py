@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from trsvr import _check, _threads
+from trsvr._blas import one_blas_thread
 from trsvr.engine import checkpoint as files
 from trsvr.engine.checkpoint import CheckpointError, Content
 from trsvr.engine.draws import RowSource
@@ -287,7 +288,9 @@ def _run(plan: RunPlan, watchers: Watchers, keeper: Keeper | None = None, conten
             _compiled_before.add(kind)
         return state
 
-    with Stop().listening() as stop, _threads.limit(plan.threads or _threads.current()):
+    # Small data ask BLAS often, and briefly; a callback is the user's, and has the threads that it expects.
+    guard = one_blas_thread() if problem.is_small and watchers.callback is None else contextlib.nullcontext()
+    with Stop().listening() as stop, _threads.limit(plan.threads or _threads.current()), guard:
         loop = Loop(plan, run, best, source, watchers, stop, keeper, plan.method.lasts_long(problem))
         try:
             at_once = kind in _compiled_before or plan.method.begins_at_once(problem)

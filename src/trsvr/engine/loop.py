@@ -110,7 +110,7 @@ class Loop:
         status = test.judge(state.value, gradient, run.has_value, state.progress, size)
         if status is not None and status.success and run.method.needs_reference and run.epoch:
             run.charge_evaluation()
-        self.best.offer(run.x, state.value, gradient, size, status is Status.CONVERGED)
+        self.best.offer(state.x, run.problem.frame, state.value, gradient, size, status is Status.CONVERGED)
         row = run.row(report, size)
         status = status or self.plan.limits.reached(row)
         if status is not None:
@@ -144,13 +144,18 @@ class Loop:
                 break
             self.stop.hold(self._keep)
         run.announce(self.source, limits)
-        self.compute(run.evaluate)
-        if solver.judges or (self.plan.test.active and not solver.needs_reference):
+        self.compute(lambda: self._evaluated(report))
+        return report
+
+    def _evaluated(self, report: EpochReport) -> None:
+        """Full value and gradient at the epoch's end, and the solver's judgement of both."""
+        run, solver, test = self.work, self.work.method, self.plan.test
+        run.evaluate()
+        if solver.judges or (test.active and not solver.needs_reference):
             run.charge_evaluation()
         if solver.judges:
-            run.state.goal = self.plan.test.goal(run.state.value)
-            self.compute(lambda: run.judge(report))
-        return report
+            run.state.goal = test.goal(run.state.value)
+            run.judge(report)
 
     def _driven(self) -> bool:
         """A solver with a loop of its own, which reports after every iteration."""

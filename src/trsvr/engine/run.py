@@ -16,9 +16,11 @@ from trsvr.engine.draws import RowSource
 from trsvr.engine.result import TRACE_COLUMNS, Result, Status
 from trsvr.engine.stopping import Limits
 from trsvr.problems.base import Problem
+from trsvr.problems.frames import Frame
 from trsvr.problems.plain import NotFinite
 from trsvr.solvers.base import EpochReport, Solver, State
 
+_USERS = Frame()
 # Steps become shorter by a factor of two to four: after so many the domain would be a point.
 _MOST_OUTSIDE = 30
 _SAME_VALUE = 8 * float(np.finfo(float).eps)
@@ -26,28 +28,37 @@ _SAME_VALUE = 8 * float(np.finfo(float).eps)
 _OF_THE_REPORT = TRACE_COLUMNS[8:]
 
 
-@dataclass
 class Best:
     """The best point seen at an epoch's end."""
 
-    x: Vector
-    value: float
-    gradient: Vector
-    has_value: bool
+    def __init__(self, x: Vector, value: float, gradient: Vector, has_value: bool) -> None:
+        self._point, self._frame = x, _USERS
+        self.value, self.gradient, self.has_value = value, gradient, has_value
+
+    @property
+    def x(self) -> Vector:
+        """The point, in the user's coordinates: it is carried there once somebody asks for it."""
+        self._point, self._frame = self._frame.outside(self._point), _USERS
+        return self._point
+
+    @x.setter
+    def x(self, x: Vector) -> None:
+        self._point, self._frame = x, _USERS
 
     @classmethod
     def nothing_yet(cls, x: Vector, has_value: bool) -> Best:
         """Before anything has been evaluated."""
         return cls(x.copy(), math.nan, np.full(x.size, math.nan), has_value)
 
-    def offer(self, x: Vector, value: float, gradient: Vector, size: float, converged: bool) -> None:
-        """Take a point over if it is better, or the one that a run ends with; ``size`` is ‖∇f‖² there."""
+    def offer(self, point: Vector, frame: Frame, value: float, gradient: Vector, size: float, converged: bool) -> None:
+        """Take over a point of this frame if it is better, or the one that a run ends with; ``size`` is ‖∇f‖² there."""
         if not (math.isfinite(size) or all_finite(gradient)):
             return
         # Values that agree to their last bits do not tell points apart; gradients do.
         slack = _SAME_VALUE * abs(self.value)
         if converged or (self.has_value and value < self.value - slack) or self._is_steeper(size, value, slack):
-            self.x, self.value, self.gradient = x.copy(), value, gradient.copy()
+            self._point, self._frame = point.copy(), frame
+            self.value, self.gradient = value, gradient.copy()
 
     def _is_steeper(self, size: float, value: float, slack: float) -> bool:
         """Whether the gradient is larger here than at another point, which is not worse; nothing yet is so, too."""

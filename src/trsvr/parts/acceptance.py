@@ -63,3 +63,8 @@ def is_rounding(step: Vector, x: Vector) -> bool:
     """Whether no entry of x moves by more than its rounding: each has units of its own."""
     sizes = np.abs(x)
     return bool((np.abs(step) <= _EPSILON * np.where(sizes > 0.0, sizes, _EPSILON * sizes.max(initial=0.0))).all())
+
+
+def is_no_part(alpha: float, nonconvex: bool) -> bool:
+    """Whether a refused step was so short a part of the model's own that at a kink no shorter one will gain anything."""
+    return alpha <= _EPSILON and not nonconvex

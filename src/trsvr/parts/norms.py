@@ -284,14 +284,11 @@ class DenseNorm:
     M is the losses' curvature and positive semidefinite; the penalty's curvature may be negative.
     """
 
+    @np.errstate(all="ignore")
     def __init__(self, losses: Matrix, penalty: Vector) -> None:
         self.losses = losses
         self.penalty = penalty
         self.convex = float(penalty.min()) >= 0.0
-        with np.errstate(all="ignore"):
-            finite = math.isfinite(float(losses.sum()) + float(penalty.sum()))
-        if not finite:
-            raise FloatingPointError("the curvature is too large for floating-point numbers: scale the columns of X")
         matrix = losses.copy()
         on_diagonal = matrix.reshape(-1)[:: len(matrix) + 1]
         own = on_diagonal.copy()
@@ -302,6 +299,11 @@ class DenseNorm:
         self.is_hessian = self.convex or bool((shift - penalty <= floor).all())
         while True:
             np.add(own, shift, out=on_diagonal)
+            # No entry of a positive semidefinite matrix is larger, and what is no number has no factor.
+            if not on_diagonal.max() < math.inf:
+                raise FloatingPointError(
+                    "the curvature is too large for floating-point numbers: scale the columns of X"
+                )
             factor = cholesky.cholesky(matrix)
             if factor is not None:
                 break

@@ -15,7 +15,7 @@ import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._draws import Draws
-from trsvr._vectors import add_scaled, dot
+from trsvr._vectors import SHORT, add_scaled, dot
 from trsvr.problems.base import Problem
 from trsvr.problems.certificate import GapFacts
 from trsvr.problems.dual import DualAscent
@@ -63,9 +63,14 @@ class Centring(Frame):
     @np.errstate(all="ignore")  # a step may overflow, and is refused
     def _shifted(self, point: Vector, sign: float) -> Vector:
         moved = point.copy()
-        W = moved.reshape(-1, self.outputs)
-        # The sum is of large numbers that cancel: it is rounded once.
-        W[-1] = W[-1] + sign * np.einsum("j,jk->k", self._in_full, W[:-1])  # not by BLAS, whose threads would wake
+        # The sum is of large numbers that cancel: it is rounded once. No BLAS, whose threads would wake, is in these.
+        if self.outputs > 1:
+            W = moved.reshape(-1, self.outputs)
+            W[-1] = W[-1] + sign * np.einsum("j,jk->k", self._in_full, W[:-1])
+        elif self.means.size <= _MANY:
+            moved[-1] += sign * np.vdot(self._in_full, moved[:-1])
+        else:
+            moved[-1] += sign * dot(self.means, moved[:-1])
         return moved
 
     def gradient_inside(self, gradient: Vector) -> Vector:
@@ -80,7 +85,10 @@ class Centring(Frame):
     def _carried(self, gradient: Vector, sign: float) -> Vector:
         if self.outputs == 1:
             g = gradient.copy()
-            add_scaled(sign * float(g[-1]), self.means, g[:-1])
+            if g.size <= SHORT:
+                g[:-1] += (sign * g[-1]) * self.means
+            else:
+                add_scaled(sign * float(g[-1]), self.means, g[:-1])
             return g
         G = gradient.reshape(-1, self.outputs).copy()
         G[:-1] += sign * self.means[:, None] * G[-1]
@@ -130,7 +138,12 @@ class CentredProblem(Problem):
         self.n_samples, self.n_parameters, self.n_outputs = model.n_samples, model.n_parameters, model.n_outputs
         self.is_elsewhere, self.compiles, self.is_small = model.is_elsewhere, model.compiles, model.is_small
         self.lasts_long, self.defined_at_zero = model.lasts_long, model.defined_at_zero
-        self.largest_squared_row, self.certifies = model.largest_squared_row, model.certifies
+        self.certifies = model.certifies
+
+    @property
+    def largest_squared_row(self) -> float | None:  # type: ignore[override]  # it is looked for
+        """That of the rows as they are."""
+        return self.model.largest_squared_row
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """The value f and its gradient."""

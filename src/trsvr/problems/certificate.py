@@ -13,6 +13,14 @@ needs curvatures that do not fall below half on the way from φ_i' to u_i. They 
 changes by no more than M of itself for a unit of the margin (M = 1 for the logistic and softmax losses and all with a
 logarithmic link), and for a squared hinge while no row reaches the kink. Rounding of the gradient is added, of sums
 over the rows as they are stored: a bound must not become true by chance.
+
+Where λ is small, that is large long after a Newton step p has nothing left to gain. Slopes that follow it,
+u_i = φ_i'(z_i) + ∇²φ_i x_iᵀp (and the same correction for the intercept), turn ∇f into m = ∇f + ∇²L p, L the mean loss,
+which is −λp for an exact step on L2, and the bound into
+
+    f(x) − min f  ≤  (√(pᵀ∇²L p) + √(tᵀH t))²  +  (‖m_w / √λ‖ + q / √λ)² / 2,      H t = m_b,
+
+about twice what is left, as long as curvatures stay above their half for |x_iᵀp| + |t|.
 """
 
 from __future__ import annotations
@@ -47,6 +55,7 @@ class GapFacts(NamedTuple):
     reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
     lowest: float = 0.0  # what f is at least
     closer: Callable[[], float] | None = None  # a sharper reach, where ``reach`` is a crude one
+    along: float = 0.0  # √(pᵀ∇²L p), where the slopes follow a step p and the gradient is ∇f + ∇²L p
 
 
 @np.errstate(all="ignore")
@@ -96,8 +105,9 @@ def _bound(facts: GapFacts, sizes: _Sizes, value: float) -> float:
     shift = length = 0.0
     if facts.intercepts is not None:
         shift, length = _moved(facts.intercepts, sizes.intercepts, _UNITS * per_row)
-        if not (math.isfinite(shift) and facts.steady(length)):
-            return known
+    if not (math.isfinite(shift + facts.along) and facts.steady(length)):
+        return known
+    shift = (math.sqrt(shift) + facts.along) ** 2
     # Errors of slopes are the same in all sums, and so of centred rows; those of the sums themselves are not.
     slopes, sums = facts.curved * facts.reach * math.sqrt(facts.spread), facts.slope * math.sqrt(facts.rows)
     rounding = _UNITS * (slopes + sums + sizes.penalised)

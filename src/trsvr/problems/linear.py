@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -109,8 +110,6 @@ class LinearModel(LinearProblem):
     compiles = defined_at_zero = True
     feature_names: tuple[str, ...] | None = None
     total_weight: float = np.nan
-    #: ‖x_i‖², plus 1 if there is an intercept; empty where the rows have not been looked at
-    squared_rows: Vector = _NOTHING
 
     def __init__(
         self,
@@ -227,26 +226,46 @@ class LinearModel(LinearProblem):
 
     def _scan(self) -> None:
         """Look at every entry once: refuse NaN and infinity, and keep the squared norms that step sizes need."""
-        rows = self.kernels.rows
+        rows, known = self.kernels.rows, vars(self)
+        for name in ("squared_rows", "largest_squared_row", "mean_squared_row"):
+            known.pop(name, None)
         if self.is_small:
-            norms = squared_norms(as_matrix(rows, self.n_features))
+            matrix = as_matrix(rows, self.n_features)
+            with np.errstate(all="ignore"):
+                total = float((matrix if isinstance(rows, DenseRows) else rows.data).sum(dtype=np.float64))
+            if math.isfinite(total):
+                return  # all entries are: norms are found once somebody asks for them
+            norms = squared_norms(matrix)
         else:
             norms, means = self._look()
+            known["squared_rows"] = norms + self.intercept
             if self.intercept:
                 self.column_means = means
         for i in np.flatnonzero(~np.isfinite(norms)):
             bad = first_bad_entry(rows, int(i))
             if bad is not None:
                 raise ValueError(f"X must be finite, got {bad[1]} at row {i}, column {bad[0]}")
-        norms += self.intercept
-        self.squared_rows = norms
-        if self.kernels.weights.size:
-            # Rows of weight zero are left out, whatever they contain.
-            norms = np.where(self.kernels.weights > 0.0, norms, 0.0) * self.kernels.weights
-        #: max over i of weight_i (‖x_i‖² + 1 if there is an intercept)
-        self.largest_squared_row = float(norms.max())
-        #: the mean of the same
-        self.mean_squared_row = float(norms.sum() / self.n_samples)
+
+    @cached_property
+    def squared_rows(self) -> Vector:
+        """‖x_i‖², plus 1 if there is an intercept; empty for `of_rows`, which looks at none."""
+        return squared_norms(as_matrix(self.kernels.rows, self.n_features)) + float(self.intercept)
+
+    @property
+    def _weighted_squares(self) -> Vector:
+        norms, weights = self.squared_rows, self.kernels.weights
+        # Rows of weight zero are left out, whatever they contain.
+        return np.where(weights > 0.0, norms, 0.0) * weights if weights.size and norms.size else norms
+
+    @cached_property
+    def largest_squared_row(self) -> float | None:  # type: ignore[override]  # it is looked for
+        """The largest weight_i (‖x_i‖² + 1 if there is an intercept)."""
+        return float(self._weighted_squares.max()) if self.squared_rows.size else None
+
+    @cached_property
+    def mean_squared_row(self) -> float:
+        """The mean of the same."""
+        return float(self._weighted_squares.sum() / self.n_samples)
 
     def _look(self) -> tuple[Vector, Vector]:
         """Squared norms of the rows and, with an intercept, weighted means of the columns: one pass."""
@@ -390,7 +409,7 @@ class LinearModel(LinearProblem):
 
     @cached_property
     def _small_centred(self) -> tuple[SmallModel, Vector]:
-        return self.small.centred(self.n_features)
+        return self.small.centred()
 
     @cached_property
     def column_means(self) -> Vector:
@@ -441,7 +460,8 @@ class LinearModel(LinearProblem):
         regularizer = fitted(regularizer, self.n_features, self.n_outputs)
         if self.is_small and self.intercept:
             _ = self.small.is_centred or self._small_centred  # once for all penalties
-        other = copy.copy(self)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
         other.regularizer = regularizer
         other.kernels = self.kernels._replace(regularizer=regularizer)
         vars(other).pop("is_small", None), vars(other).pop("small", None)
@@ -475,6 +495,7 @@ class LinearModel(LinearProblem):
         part = object.__new__(LinearModel)
         part._chosen, part.classes = chosen, like.classes
         vars(part)["is_small"] = False  # a part of larger data is processed as the whole is
+        vars(part)["squared_rows"] = _NOTHING
         shape = labels.size, like.n_features
         part._build(rows, *shape, labels, weights, offset, like.loss, like.regularizer, like.intercept)
         return part

@@ -1,8 +1,8 @@
 """Small data without compiling: full passes and curvatures of a linear model in NumPy, all rows at once.
 
 The rows are one dense matrix of float64, with a column of ones for an intercept and without the rows of weight zero.
-Its products are made in pieces that are too small for BLAS to wake its threads, or with one thread alone: nobody waits
-for them, and results have the same bits for any number of them.
+It lies column by column: loops along the rows are the long ones. BLAS makes its products with one thread alone: nobody
+waits for others, and results have the same bits for any number of them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ if TYPE_CHECKING:
 _NUMBERS = 2**17
 MOST_WORK = 2**21
 FEW_COLUMNS = 96
-# The most that BLAS does on one thread: numbers in a matrix times a vector, multiplications of two matrices (OpenBLAS
-# takes a thread for each 2¹⁸ whole ones).
-_LONE_ENTRIES = 9000
-LONE_PRODUCTS = 2**19 - 1
 # Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
 # makes it more, wherever the others lie.
 _CENTRED = 1e-6
+# A mean square about the mean has kept its digits when it comes from one about zero, and is more than this part of it.
+_DIGITS_KEPT = 1e-3
 
 _KNOWN = (Logistic, SquaredHinge, Squared, PseudoHuber, Softmax, *FAMILIES, L2, DoubleWell)
 _takes_arrays: dict[type, bool] = {}
@@ -101,10 +99,11 @@ class SmallModel:
         kernels, chosen = problem.kernels, problem.chosen_rows
         self.loss, self.regularizer, self.outputs = problem.loss, problem.regularizer, problem.n_outputs
         self.n, self.penalised = problem.n_samples, problem.n_features * problem.n_outputs
+        self.n_parameters = problem.n_parameters
         matrix = as_matrix(kernels.rows, problem.n_features)
         values = matrix if isinstance(kernels.rows, DenseRows) else matrix.toarray()
-        self.design = np.ones((self.n, problem.n_features + int(problem.intercept)))
-        self.design[:, : problem.n_features] = values if chosen is None else values[chosen]
+        self.values = np.asarray(values if chosen is None else values[chosen], dtype=np.float64)
+        self.intercept = bool(problem.intercept)
         self.labels = kernels.labels if chosen is None else kernels.labels[chosen]
         if self.outputs > 1:
             self.labels = self.labels.astype(np.intp)
@@ -118,22 +117,22 @@ class SmallModel:
             self.offset = table[:, 0] if self.outputs == 1 else table.T
         self.ones = np.ones(self.n)  # a loss may have one curvature for all rows
         self.prices: dict[type, Prices] = {}  # of its views, once found
-        self._cut_up()
 
-    def _cut_up(self) -> None:
-        d = self.design.shape[1]
-        most = _LONE_ENTRIES // d if self.outputs == 1 else LONE_PRODUCTS // (d * self.outputs)
-        self._pieces = self._cut(most)
-        self._blocks = self._cut(LONE_PRODUCTS // (d * d))
+    @cached_property
+    def columns(self) -> Matrix:
+        """X's columns as rows, and ones for the intercept."""
+        return self._minus(0.0)
 
-    def _cut(self, most: int) -> list[tuple[slice, Matrix]]:
-        slices = (slice(begin, begin + max(1, most)) for begin in range(0, self.n, max(1, most)))
-        return [(rows, self.design[rows]) for rows in slices]
+    def _minus(self, means: Any) -> Matrix:
+        columns = np.empty((self.values.shape[1] + self.intercept, self.n))
+        np.subtract(self.values.T, means, out=columns[: self.values.shape[1]])
+        columns[self.values.shape[1] :] = 1.0
+        return columns
 
     @property
-    def _thin_pieces(self) -> list[tuple[slice, Matrix]]:
-        """Pieces for a vector; with several outputs the usual ones are for a matrix."""
-        return self._pieces if self.outputs == 1 else self._cut(_LONE_ENTRIES // self.design.shape[1])
+    def design(self) -> Matrix:
+        """The rows, with a one behind each where there is an intercept."""
+        return self.columns.T
 
     @property
     def _row_weights(self) -> Vector:
@@ -142,103 +141,79 @@ class SmallModel:
     @cached_property
     @np.errstate(all="ignore")
     def column_means(self) -> Vector:
-        """Weighted, of each column."""
-        weights, total = self._row_weights, np.zeros(self.design.shape[1])
-        for rows, piece in self._thin_pieces:
-            total += weights[rows] @ piece
-        return total / self.n
+        """Weighted, of each column but the intercept's."""
+        with one_blas_thread():
+            return np.asarray(self._row_weights @ self.values / self.n)
 
     @cached_property
     @np.errstate(all="ignore")
     def mean_squares(self) -> Vector:
-        """Weighted, of each column."""
-        weights, total = self._row_weights, np.zeros(self.design.shape[1])
-        for rows, piece in self._thin_pieces:
-            total += weights[rows] @ (piece * piece)
-        return total / self.n
+        """The same of their squares."""
+        with one_blas_thread():
+            return np.asarray(self._row_weights @ (self.values * self.values) / self.n)
 
     def with_regularizer(self, regularizer: Any) -> SmallModel:
         """The same rows under another penalty."""
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), regularizer=regularizer)
+        vars(other).pop("_stiffness", None)
         return other
 
     @cached_property
     @np.errstate(all="ignore")
     def is_centred(self) -> bool:
         """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
-        columns = self.penalised // self.outputs
-        means = self.column_means[:columns]
-        return bool((means * means <= _CENTRED * self.mean_squares[:columns]).all())
+        return bool((self.column_means**2 <= _CENTRED * self.mean_squares).all())
 
-    def centred(self, columns: int) -> tuple[SmallModel, Vector]:
-        """The same rows with these columns centred, and what was subtracted: their weighted means."""
-        other = object.__new__(SmallModel)
-        first = _finite_part(self.column_means, columns)
-        vars(other).update(vars(self), design=self.design - first)
-        for known in ("is_centred", "column_means", "mean_squares"):
-            vars(other).pop(known, None)
-        other._cut_up()
-        # Twice: a constant column is then zero, to its last bit.
-        rest = _finite_part(other.column_means, columns)
-        other.design -= rest
-        del other.column_means
-        means = (first + rest)[:columns]
-        middles = bulk_of(means, self.design[evenly(self.n), :columns]).middles
-        if (moved := middles != means).any():
-            means = middles
-            other.design[:, :columns][:, moved] = self.design[:, :columns][:, moved] - middles[moved]
+    @np.errstate(all="ignore")
+    def centred(self) -> tuple[SmallModel, Vector]:
+        """The same rows with the columns centred, and what was subtracted: their weighted means."""
+        known = self.column_means
+        means = np.where(np.isfinite(known), known, 0.0)
+        middles = bulk_of(means, self.values[evenly(self.n)]).middles
+        other = self._shifted(middles)
+        squares = self.mean_squares - middles * (2.0 * known - middles)
+        if (squares > _DIGITS_KEPT * self.mean_squares).all():
+            vars(other)["mean_squares"] = squares
+            return other, middles
+        # Far from zero once more where it makes a difference: a constant column is then zero, to its last bit.
+        rest = np.where(np.isfinite(other.column_means) & (middles == means), other.column_means, 0.0)
+        if (rest * rest > _CENTRED * other.mean_squares).any():
+            other = other._shifted(rest)
+            middles = middles + rest
         _ = other.mean_squares  # once for all penalties
-        return other, means
+        return other, middles
+
+    def _shifted(self, means: Vector) -> SmallModel:
+        other = object.__new__(SmallModel)
+        known = ("columns", "is_centred", "column_means", "mean_squares")
+        vars(other).update((name, kept) for name, kept in vars(self).items() if name not in known)
+        other.columns = self._minus(means[:, None])
+        other.values = other.design[:, : means.size]
+        return other
 
     # -------------------------------------------------------------------------------------------- products with rows
 
     def margins(self, x: Vector) -> Matrix:
         """Of all rows: n numbers, or K × n."""
-        if self.outputs == 1:
-            out = np.empty(self.n)
-            for rows, piece in self._pieces:
-                np.dot(piece, x, out=out[rows])
-            return out
-        table, weights = np.empty((self.outputs, self.n)), np.ascontiguousarray(x.reshape(-1, self.outputs).T)
-        for rows, piece in self._pieces:
-            table[:, rows] = weights @ piece.T
-        return table
+        weights = x if self.outputs == 1 else np.ascontiguousarray(x.reshape(-1, self.outputs).T)
+        with one_blas_thread():
+            return np.asarray(weights @ self.columns)
 
     def sums(self, factors: Matrix) -> Vector:
         """Mean of the rows, each times its factor, or times its K factors."""
-        mean = self._mean_row(factors)
-        return mean if self.outputs == 1 else mean.T.ravel()
-
-    def _mean_row(self, factors: Matrix) -> Matrix:
-        rows, piece = self._pieces[0]
-        total = factors[..., rows] @ piece
-        for rows, piece in self._pieces[1:]:
-            total += factors[..., rows] @ piece
+        with one_blas_thread():
+            total = self.columns @ factors.T
         total /= self.n
-        return total
+        return total.ravel()
 
     @np.errstate(all="ignore")
     def gram(self, weights: Vector) -> Matrix:
         """Mean of w_i x_i x_iᵀ; with K × n weights a matrix for each of them."""
-        if weights.ndim > 1:
-            return self._grams(np.sqrt(weights))
-        rows, piece = self._blocks[0]
-        total = _gram(piece, weights[rows])
-        for rows, piece in self._blocks[1:]:
-            total += _gram(piece, weights[rows])
-        total /= self.n
-        return total
-
-    def _grams(self, roots: Matrix) -> Matrix:
-        """A matrix for each of K vectors, from the roots of the weights: half of a symmetric product is enough."""
-        totals, scaled = np.empty((len(roots), *(self.design.shape[1],) * 2)), np.empty_like(self.design)
-        with one_blas_thread():  # such a product would be divided among threads whatever its size
-            for root, total in zip(roots, totals, strict=True):
-                np.multiply(self.design, root[:, None], out=scaled)
-                np.matmul(scaled.T, scaled, out=total)
-        totals /= self.n
-        return totals
+        with one_blas_thread():
+            if weights.ndim == 1:
+                return _product(self.columns, weights) / self.n
+            return np.stack([_product(self.columns, of_one) for of_one in weights]) / self.n
 
     @np.errstate(all="ignore")
     def sampled_gram(self, weights: Vector, rows: int, draws: Draws, number: int = 0) -> tuple[Matrix, int]:
@@ -253,11 +228,8 @@ class SmallModel:
             passed = np.floor(np.cumsum(np.append(offset, chances[begin:end])))
             taken.append(begin + np.flatnonzero(np.diff(passed) > 0.0))
         chosen = np.concatenate(taken)
-        matrix, most = np.zeros((self.design.shape[1],) * 2), self._blocks[0][1].shape[0]
-        for begin in range(0, chosen.size, most):
-            some = chosen[begin : begin + most]
-            matrix += _gram(self.design[some], weights[some] / chances[some])
-        return matrix / self.n, chosen.size
+        with one_blas_thread():
+            return _product(self.columns[:, chosen], weights[chosen] / chances[chosen]) / self.n, chosen.size
 
     def weighted(self, table: Matrix) -> Matrix:
         """Numbers of the rows, times the weights of these."""
@@ -313,13 +285,18 @@ class SmallModel:
         return penalty_slopes(self.regularizer, x, self.penalised)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
-        """Diagonal of ∇²r(x)."""
-        return penalty_curvatures(self.regularizer, x, self.penalised)
+        """Diagonal of ∇²r(x); not to be written to."""
+        known = self._stiffness
+        return penalty_curvatures(self.regularizer, x, self.penalised) if known is None else known
 
-
-def _finite_part(means: Vector, columns: int) -> Vector:
-    """Means of so many columns, zero where they are no numbers; and zero for the intercept."""
-    return np.where(np.isfinite(means) & (np.arange(means.size) < columns), means, 0.0)
+    @cached_property
+    def _stiffness(self) -> Vector | None:
+        """The same where it is the same everywhere."""
+        if not isinstance(self.regularizer, L2):
+            return None
+        found = penalty_curvatures(self.regularizer, np.zeros(self.n_parameters), self.penalised)
+        found.flags.writeable = False
+        return found
 
 
 def squared_norms(matrix: Any) -> Vector:
@@ -329,5 +306,8 @@ def squared_norms(matrix: Any) -> Vector:
     return np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
 
 
-def _gram(piece: Matrix, weights: Vector) -> Matrix:
-    return (piece.T * weights) @ piece
+def _product(columns: Matrix, weights: Vector) -> Matrix:
+    """Sum of w_i x_i x_iᵀ. Half of a symmetric product is enough, unless a loss of the user's own bends down."""
+    scaled = columns * np.sqrt(weights)
+    total = scaled @ scaled.T
+    return (columns * weights) @ columns.T if total[0, 0] != total[0, 0] else total

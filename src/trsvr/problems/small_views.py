@@ -8,15 +8,23 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
-from trsvr.problems.certificate import GapFacts, between_outputs, lowest_value, softmax_stays_steady, stays_steady
+from trsvr.problems.certificate import (
+    GapFacts,
+    between_outputs,
+    gap_bound,
+    lowest_value,
+    softmax_stays_steady,
+    stays_steady,
+)
 from trsvr.problems.curvature import draw_runs
 from trsvr.problems.lines import HingedRows, lowest_part
 from trsvr.problems.losses import bend_of, curvature_bound, is_smooth, sharing
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.output_curvature import raised_chances
 from trsvr.problems.regularizers import least_curvature
-from trsvr.problems.small import FEW_COLUMNS, LONE_PRODUCTS, MOST_WORK, SmallModel
+from trsvr.problems.small import FEW_COLUMNS, MOST_WORK, SmallModel
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
@@ -41,6 +49,7 @@ class _View(CurvatureView):
         if type(self) not in model.prices:
             model.prices[type(self)] = self._find_prices()
         self._prices = model.prices[type(self)]
+        self._facts: GapFacts | None = None  # at the view's point, once asked for
 
     def _find_prices(self) -> Prices:
         model = self.model
@@ -61,23 +70,48 @@ class _View(CurvatureView):
     @np.errstate(all="ignore")
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
         """What bounds f − min f."""
-        model, columns = self.model, self.model.penalised // self.model.outputs
-        if bend_of(model.loss) is None:
-            return None
-        squares, sizes = model.mean_squares, np.abs(x.reshape(-1, model.outputs)).max(axis=1)
-        spread = float(squares[:columns].sum())
+        model = self.model
+        if self._facts is not None or bend_of(model.loss) is None:
+            return self._facts
+        spread = float(model.mean_squares.sum())
         intercepts, slope, curved = self.sizes()
-        return GapFacts(
+        self._facts = GapFacts(
             least_curvature(model.regularizer, model.penalised),
-            intercepts if model.design.shape[1] > columns else None,
+            intercepts if model.intercept else None,
             spread,
             spread,
             slope,
             curved,
             self.steady,
-            float(np.sqrt(squares) @ sizes),
+            self._reach(x),
             lowest_value(model.loss, model.regularizer, model.penalised),
         )
+        return self._facts
+
+    def _reach(self, x: Vector) -> float:
+        """Root mean square of Σ_j |x_ij w_j| + |b|."""
+        sizes = np.abs(x.reshape(-1, self.model.outputs)).max(axis=1)
+        columns = self.model.values.shape[1]
+        return float(np.sqrt(self.model.mean_squares) @ sizes[:columns]) + float(sizes[columns:].sum())
+
+    @np.errstate(all="ignore")
+    def gap_bound_near(self, x: Vector, value: float, gradient: Vector, step: Vector) -> float:
+        """The same by the help of a step that leads to about where the minimum is: a product more, and about exact."""
+        facts = self.gap_facts(x, value)
+        if facts is None:
+            return math.inf
+        moved = self.model.margins(step)
+        slopes, curvature, longest = self.follow(moved)
+        known = facts._replace(
+            along=math.sqrt(curvature / self.n_rows),
+            steady=lambda length: self.steady(length + longest),
+            reach=facts.reach + self._reach(step),
+        )
+        return gap_bound(known, value, x, gradient + self.model.sums(slopes))
+
+    def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
+        """Where margins move: by what slopes change, Σ tᵀ∇²φ t, and how long the longest t is."""
+        raise NotImplementedError
 
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean Hessian of the losses between the intercepts; root mean squares of the rows' slopes and curvatures."""
@@ -119,6 +153,7 @@ class SmallView(_View):
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
+        self._facts = None
         value, gradient, self.margins, self.weights, slopes = self.model.evaluate(x)
         self._slopes_and_weights = slopes, self.weights
         return value, gradient
@@ -129,6 +164,7 @@ class SmallView(_View):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
+        self._facts = None
         for name, known in self.snapshot().items():
             if snapshot[name].shape != known.shape or snapshot[name].dtype != known.dtype:
                 raise ValueError(f"{name} must have {known.size} numbers, got shape {snapshot[name].shape}")
@@ -170,13 +206,22 @@ class SmallView(_View):
         rows = HingedRows(model.loss, model.labels, weights, self.margins, there.margins, self.n_rows)
         return lowest_part(rows, self, x, gradient, step)
 
+    def _known(self) -> tuple[Vector, Vector]:
+        """Slopes of the rows, and their curvatures without being raised."""
+        if self._slopes_and_weights is None:
+            slopes = self.model.loss.slope(self.margins, self.model.labels)
+            self._slopes_and_weights = slopes, self.model.bent(self.model.loss, self.margins)
+        return self._slopes_and_weights
+
+    def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
+        """Where margins move: by what weighted slopes change, Σ t φ'' t, and how long the longest t is."""
+        slopes = self._known()[1] * moved
+        return slopes, float((slopes * moved).sum()), float(np.abs(moved).max())
+
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
         model, n = self.model, self.n_rows
-        if self._slopes_and_weights is None:
-            slopes = model.loss.slope(self.margins, model.labels)
-            self._slopes_and_weights = slopes, model.bent(model.loss, self.margins)
-        slopes, weights = self._slopes_and_weights
+        slopes, weights = self._known()
         curvatures = weights if model.scale is None else weights / model.scale
         mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
         return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
@@ -234,6 +279,7 @@ class SmallOutputView(_View):
 
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
+        self._facts = None
         value, gradient, self._probabilities, *_ = self.model.evaluate(x)
         self._chances = self._probabilities
         return value, gradient
@@ -244,6 +290,7 @@ class SmallOutputView(_View):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Take over such a snapshot."""
+        self._facts = None
         if snapshot["probabilities"].shape != self._probabilities.shape:
             raise ValueError(f"probabilities must have shape {self._probabilities.shape}")
         self._probabilities = self._chances = snapshot["probabilities"].copy()
@@ -262,6 +309,14 @@ class SmallOutputView(_View):
         squares = (slopes * slopes).sum(axis=0), (chances * (1.0 - chances)).sum(axis=0) ** 2
         slope, curved = (float(model.weighted(one).sum()) / self.n_rows for one in squares)
         return between, math.sqrt(slope), math.sqrt(curved)
+
+    def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
+        """Where margins move: by what weighted slopes change, Σ tᵀ(diag(π) − ππᵀ)t, and how long the longest t is."""
+        slopes = moved.copy()
+        self.model.loss.probability_product(self._probabilities, slopes)
+        slopes = self.model.weighted(slopes)
+        curvature = max(float((slopes * moved).sum()), 0.0)
+        return slopes, curvature, math.sqrt(float((moved * moved).sum(axis=0).max()))
 
     def steady(self, length: float) -> bool:
         """Whether probabilities stay positive where slopes move along t."""
@@ -327,12 +382,10 @@ class WholeOutputView(SmallOutputView):
         """
         model, outputs, d = self.model, self.model.outputs, self.model.design.shape[1]
         # An output's columns lie together until the end: so there are fewer and longer loops.
-        spread = (self._chances.T[:, :, None] * model.design[:, None, :]).reshape(self.n_rows, -1)
-        weighted = -spread if model.scale is None else spread * -model.scale[:, None]
-        together = np.zeros((outputs * d, outputs * d))
-        most = max(1, LONE_PRODUCTS // together.size)
-        for begin in range(0, self.n_rows, most):
-            together += weighted[begin : begin + most].T @ spread[begin : begin + most]
+        spread = (self._chances[:, None, :] * model.columns).reshape(-1, self.n_rows)
+        weighted = spread if model.scale is None else spread * model.scale
+        with one_blas_thread():
+            together = -(weighted @ spread.T)
         blocks, own = together.reshape(outputs, d, outputs, d), np.arange(outputs)
         blocks[own, :, own] = 0.0
         blocks[own, :, own] = -blocks.sum(axis=2)

@@ -203,6 +203,10 @@ class CurvatureView(Protocol):
         facts = self.gap_facts(x, value)
         return math.nan if facts is None else gap_bound(facts, value, x, gradient)
 
+    def gap_bound_near(self, x: Vector, value: float, gradient: Vector, step: Vector) -> float:
+        """The same by the help of a step that leads to about where the minimum is; infinite where it does not help."""
+        return math.inf
+
     def close(self) -> None:
         """The run is over: nobody will look again."""
         return

@@ -36,7 +36,7 @@ Array = NDArray[Any]
 
 # Of |f|, what a fit may leave undone: this times tol². The steps of a path are only compared with each other.
 _DECREASE = 1e-4
-PATH_DECREASE = 1.0
+PATH_DECREASE = 0.1
 # Where a path is only scored, its fits meet so many times tol: 1e-4 by default, which is LogisticRegressionCV's.
 PATH_LOOSENESS = 100.0
 # f counts as at least this part of f(0): on separable data it goes to zero, and so does what can still be gained.

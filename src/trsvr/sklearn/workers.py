@@ -18,13 +18,12 @@ def thread_count(n_jobs: int | None) -> int:
     ``OMP_NUM_THREADS``, which joblib sets in its worker processes and schedulers set in theirs. Inside a worker
     *thread* of joblib it is one.
     """
-    cores = _threads.available()
     if n_jobs is not None:
-        return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
-    nested = (get_active_backend()[0].nesting_level or 0) > 0
-    if nested and threading.current_thread() is not threading.main_thread():
+        return n_jobs if n_jobs > 0 else max(1, _threads.available() + 1 + n_jobs)
+    in_thread = threading.current_thread() is not threading.main_thread()
+    if in_thread and (get_active_backend()[0].nesting_level or 0) > 0:
         return 1
     given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # one number per level of nesting
     if given.isdigit() and int(given) > 0 and "TRSVR_NUM_THREADS" not in os.environ:
-        return min(int(given), cores)
+        return min(int(given), _threads.available())
     return _threads.current()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from trsvr._vectors import all_finite
-from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_rounding
+from trsvr.parts.acceptance import Point, gained_nothing, is_better, is_no_part, is_rounding
 from trsvr.parts.exactness import FoundStep, as_gains_were_predicted, next_tolerance
 from trsvr.parts.norms import DenseNorm
 from trsvr.parts.secant import learnt
@@ -26,7 +26,7 @@ def judge(it: Iteration) -> Progress:
     # A step that was held back says nothing; a matrix says what a whole one would have gained.
     whole = before.decrease if isinstance(outcome.measured.norm, DenseNorm) else outcome.predicted
     at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, whole)
-    at_floor = at_floor or is_rounding(state.x - before.x, before.x)
+    at_floor = at_floor or is_rounding(state.x - before.x, before.x) or is_no_part(own.radius.alpha, own.nonconvex)
     report.rejected = 1
     _be_warned(it, outcome, trial)
     state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
@@ -61,7 +61,9 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
     full = outcome.length >= 1.0 and not outcome.taken.is_cut_off and radius.contraction > rules.useless
-    return bool((trial.x == before.x).all()) or (full and gained_nothing(before, state.value, outcome.predicted))
+    if full and gained_nothing(before, state.value, outcome.predicted):
+        return True
+    return not trial.value < before.value and bool((trial.x == before.x).all())
 
 
 def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progress:
@@ -75,6 +77,9 @@ def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progres
     enough = max(part * abs(state.value), least)
     # Newton steps that are slow: a huge entry may bend f on so short a way that the model sees nothing to gain.
     newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
+    if newton and own.bound > enough:
+        step = -outcome.measured.norm.solve(state.gradient)
+        own.bound = min(own.bound, own.here.gap_bound_near(state.x, state.value, state.gradient, step))
     slow = newton and own.radius.contraction > rules.helpful and own.expected_decrease <= little and own.bound > enough
     noise = slow and outcome.before.value - state.value < rules.right * outcome.predicted
     doubtful = slow or (own.bound > enough and own.bound < rules.falls * before)

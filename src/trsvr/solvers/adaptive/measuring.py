@@ -65,18 +65,12 @@ def measure(it: Iteration, draws: Draws) -> Measured:
     return Measured(norm, penalty, None if own.norm.exact else norm.product)
 
 
-def _price(it: Iteration) -> float:
-    """What the first matrix costs, in products."""
-    n, d = it.problem.n_samples, it.problem.n_parameters // it.own.here.n_outputs
-    return price_of_matrix(it.own.here.prices(), n, d, it.rules)
-
-
 def _matrix_is_due(it: Iteration) -> bool:
     """Whether products with the whole Hessian have cost as much as a matrix would, since the last one was made.
 
     So no more is spent than twice the cheaper of both, without knowing how many products are still to come.
     """
-    return it.own.norm.products >= it.rules.patience * _price(it)
+    return it.own.norm.products >= it.rules.patience * it.own.price
 
 
 def _moved(it: Iteration) -> float:
@@ -134,7 +128,7 @@ def _matrix(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any:
     """A matrix from sampled rows, with several outputs one for each."""
     kept, rules, view, n = it.own.norm, it.rules, it.own.here, it.problem.n_samples
     # A matrix that costs much is kept as long as it helps; blocks are no model of several outputs.
-    whole = view.n_outputs > 1 or _price(it) > rules.products_per_matrix
+    whole = view.n_outputs > 1 or it.own.price > rules.products_per_matrix
     losses = _sampled(it, moved, whole, draws)
     # Where the curvatures stand still and the steps are poor all the same, P is no good model of the Hessian.
     still = moved <= rules.moved and kept.rows < n and view.prices().wait < rules.longest_wait

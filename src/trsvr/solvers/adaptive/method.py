@@ -16,7 +16,7 @@ from trsvr.problems.base import Problem
 from trsvr.problems.views import Coming
 from trsvr.solvers.adaptive.iteration import outer_iteration
 from trsvr.solvers.adaptive.judgement import judge
-from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, rows_of_matrix
+from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, price_of_matrix, rows_of_matrix
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.adaptive.state import AdaptiveState, Choices, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
@@ -90,6 +90,7 @@ class AdaptiveTRSVR(Solver):
         radius, norm = Radius(alpha, rules.cg_tolerance), NormState(float(n if cheap else first_rows(n, d, rules)))
         batch = float(self._choices.batch_size or max(int(n * rules.first_batch), 1))
         own = AdaptiveState(kind, here, there, radius, norm, Caution(rules.first_caution), batch, bends_down)
+        own.price = price_of_matrix(here.prices(), n, d, rules)
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
 
     def warm_up(self, problem: Problem, state: State) -> None:

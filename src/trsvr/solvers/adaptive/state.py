@@ -90,9 +90,10 @@ class AdaptiveState:
     escape: Escape = field(default_factory=Escape)
     ahead: FoundStep = field(default_factory=FoundStep)
     factored: Factored | None = None  # the last matrix P
+    price: float = math.inf  # what the first matrix costs, in products
 
-    #: fields that are no numbers, arrays or dataclasses of such
-    not_plain: ClassVar[tuple[str, ...]] = ("kind", "here", "there", "factored")
+    #: fields that are no numbers, arrays or dataclasses of such, or known from the beginning
+    not_plain: ClassVar[tuple[str, ...]] = ("kind", "here", "there", "factored", "price")
 
     def begin(self) -> None:
         """The evaluation at the starting point is the first reference."""
