@@ -109,6 +109,15 @@ def scale_by(factor: float, out: Vector) -> None:
         out[j] *= factor
 
 
+@kernel()
+def is_zero(a: Vector) -> bool:
+    """Whether all entries are zero."""
+    for j in range(a.size):
+        if a[j] != 0.0:
+            return False
+    return True
+
+
 def all_finite(a: Vector) -> bool:
     """Whether no entry is NaN or infinite."""
     return math.isfinite(dot(a, a)) or bool(np.isfinite(a).all())

@@ -77,9 +77,9 @@ def test_which_norm_pays():
     embeddings = Prices.of_rows(5000, 100, 10, 5000 * 100)._replace(shared=1.0)
     assert kind_of_norm("auto", embeddings, 5000, 100, RULES) == "diagonal"  # ten matrices are no model of H
     assert kind_of_norm("auto", embeddings._replace(shared=math.inf), 5000, 100, RULES) == "dense"
-    assert Prices().bear_directions(10**6)
-    assert tall.bear_directions(20)
-    assert not tall._replace(direction=math.inf).bear_directions(20)
+    assert Prices().bear_directions(10**6, 0.0)
+    assert tall.bear_directions(20, RULES.cheap_pairs)
+    assert not tall._replace(direction=math.inf).bear_directions(20, RULES.cheap_pairs)
 
 
 def test_rows_of_the_first_matrix_lie_between_their_bounds():

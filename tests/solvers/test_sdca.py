@@ -225,16 +225,16 @@ def test_pieces_that_share_every_column_do_not_diverge(rows, pieces):
 
 
 def test_a_piece_waits_for_the_round_before(monkeypatch):
-    """A thread that has waited for long for another's piece says which one it holds, and goes on with that later."""
+    """A thread that has waited for long for another's piece says which round is due, and goes on with that later."""
     monkeypatch.setattr(dual, "_LOOKS", 10)
     made = []
     epoch = SimpleNamespace(copies=np.empty((2, 2, 0)), ascend=lambda kernels, piece: made.append(piece))
-    ticket, done = np.full(1, 2), np.full(1, 1)  # a round of two pieces: both are taken, and one is done
-    assert dual._ascend(None, epoch, ticket, done, -1, 6) == 2
+    claimed, done = np.array([1, 1, 0, 0, 0, 0]), np.full(1, 1)  # a round of two pieces: both are taken, one is done
+    assert dual._ascend(None, epoch, claimed, done, 1, 0, 3) == 1
     assert made == []
     done[0] = 2
-    assert dual._ascend(None, epoch, ticket, done, 2, 6) == -1
-    assert made == [2, 3, 4, 5]
+    assert dual._ascend(None, epoch, claimed, done, 1, 1, 3) == -1
+    assert made == [3, 2, 5, 4], "its own place first, then what nobody has taken"
     assert done[0] == 6
 
 

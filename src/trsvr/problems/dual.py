@@ -26,6 +26,7 @@ for another's sum. Pieces and rounds follow from the data alone: the bits are th
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -58,9 +59,11 @@ _PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
 # Entries of X from which on there are two, four and eight pieces: more of them cost epochs.
 _PIECES = (2**17, 2**24, 2**27)
 # A piece's share of a round is worth so many entries at least, and so many times the length of x, which is copied.
-_ENTRIES, _COPIES = 2**16, 4
+_ENTRIES, _COPIES = 2**15, 2
 # With fewer rounds the pieces see too little of each other: what they save in time, they need in epochs.
 _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 16
+# Numbers of x whose changes are added up at once: they stay in a core's nearest cache.
+_STRETCH = 512
 # How many entries are worked off before Python may look at signals and at the clock: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
 # How often a thread that waits for another's piece looks before it sleeps, about half a millisecond: pieces of a round
@@ -71,7 +74,7 @@ _ABANDONED = 2**62
 _TRIED_ROWS = 1024
 _SMALLEST_PART = 1e-9
 # Newton's iterations on one dual variable, in multiplications.
-_FLOPS_OF_A_FORMULA = 100.0
+_FLOPS_OF_A_FORMULA = 120.0
 
 
 def why_no_dual(problem: Problem) -> str:
@@ -95,8 +98,10 @@ def dual_price(problem: Any) -> float:
     entries, d = problem.n_entries, problem.n_parameters
     pieces, rounds = _shares(entries, d, math.ceil(problem.kernels.labels.size / BUCKET))
     product = 4.0 * entries + FLOPS_OF_A_CALL
-    formulas, copies = _FLOPS_OF_A_FORMULA * problem.n_samples, 4.0 * pieces * rounds * d
-    return (4.0 * entries + formulas + copies + rounds * FLOPS_OF_A_CALL) / product
+    formulas, copies = _FLOPS_OF_A_FORMULA * problem.n_samples, 2.0 * pieces * rounds * d
+    # In one piece an epoch has one thread, where a product may have two: how many there are must not decide anything.
+    alone = 2.0 if pieces == 1 and problem.passes.are_shared else 1.0
+    return alone * (4.0 * entries + formulas + copies + rounds * FLOPS_OF_A_CALL) / product
 
 
 def _shares(entries: int, d: int, buckets: int) -> tuple[int, int]:
@@ -112,25 +117,34 @@ def _shares(entries: int, d: int, buckets: int) -> tuple[int, int]:
 
 @kernel(fastmath=True)
 def _merge(before: Vector, changed: Matrix, overlap: float, ease: float, columns: int, out: Vector) -> float:
-    """``before`` plus the changes of all pieces over ``overlap``, in ``out``; returns how much they do overlap."""
+    """Add the changes of all pieces, over ``overlap``, to ``before``, and copy it; returns how much they do overlap."""
     count = changed.shape[0]
     together, alone, share = 0.0, 0.0, 1.0 / overlap
-    for j in range(before.size):
-        out[j] = changed[0, j] - before[j]
-        alone += out[j] * out[j]
-    for k in range(1, count):
-        for j in range(before.size):
-            change = changed[k, j] - before[j]
-            out[j] += change
-            alone += change * change
-    for j in range(before.size):
-        together += out[j] * out[j]
-    if columns < before.size:  # the intercept, or nothing
-        together += (1.0 / ease - 1.0) * out[columns] ** 2
+    extra = 1.0 / ease - 1.0 if columns < before.size else 0.0  # the intercept counts for more, where there is one
+    if extra > 0.0:
+        changes = 0.0
         for k in range(count):
-            alone += (1.0 / ease - 1.0) * (changed[k, columns] - before[columns]) ** 2
-    for j in range(before.size):
-        out[j] = before[j] + share * out[j]
+            change = changed[k, columns] - before[columns]
+            changes += change
+            alone += extra * change * change
+        together += extra * changes * changes
+    for start in range(0, before.size, _STRETCH):
+        end = min(start + _STRETCH, before.size)
+        old, sum_of = before[start:end], out[start:end]
+        first = changed[0, start:end]
+        for j in range(old.size):
+            sum_of[j] = first[j] - old[j]
+            alone += sum_of[j] * sum_of[j]
+        for k in range(1, count):
+            other = changed[k, start:end]
+            for j in range(old.size):
+                change = other[j] - old[j]
+                sum_of[j] += change
+                alone += change * change
+        for j in range(old.size):
+            together += sum_of[j] * sum_of[j]
+            old[j] += share * sum_of[j]
+            sum_of[j] = old[j]
     return min(max(together / alone, 1.0), float(count)) if alone > 0.0 else 1.0
 
 
@@ -138,13 +152,12 @@ def _merge(before: Vector, changed: Matrix, overlap: float, ease: float, columns
 class DualEpoch(NamedTuple):
     """One epoch: where it begins, which buckets its pieces take, and what they leave behind.
 
-    Piece p of round r is number r·P + p, where P is how many a round has; what a round leaves lies where the one
-    before the last has left it. ``per_slope`` is how far x moves along x_i for a unit of s_i u_i, 1/(λN); ``ease`` is
-    λ/ρ.
+    Piece p of round r is number r·P + p, where P is how many a round has; its copy of x lies where the one before the
+    last has left its own. ``per_slope`` is how far x moves along x_i for a unit of s_i u_i, 1/(λN); ``ease`` is λ/ρ.
     """
 
     start: Vector
-    points: Matrix  # x before a round, left by its first piece
+    points: Matrix  # x before the round: each piece keeps it for itself, near its own core
     copies: Any  # x for each piece of a round, which works on it
     overlaps: Vector  # of a round
     slopes: Vector
@@ -156,21 +169,22 @@ class DualEpoch(NamedTuple):
     per_slope: float
     ease: float
 
-    def merge_into(self, kernels: Any, around: int, out: Vector) -> float:
-        """The point before a round, in ``out``; returns how much pieces overlap."""
+    def merge_into(self, kernels: Any, around: int, place: int, out: Vector) -> float:
+        """The point before a round, in ``out`` and where a piece keeps it; returns how much pieces overlap."""
+        before = self.points[place, : self.start.size]
         if around == 0:
+            copy_into(self.start, before)
             copy_into(self.start, out)
             return self.overlaps[1]
         last = (around - 1) % 2
-        return _merge(self.points[last], self.copies[last], self.overlaps[last], self.ease, kernels.columns, out)
+        return _merge(before, self.copies[last], self.overlaps[last], self.ease, kernels.columns, out)
 
     def ascend(self, kernels: Any, piece: int) -> None:
         """One piece: a copy of x, and a step on each of its rows."""
         around, place = piece // self.copies.shape[1], piece % self.copies.shape[1]
         x = self.copies[around % 2, place]
-        overlap = self.merge_into(kernels, around, x)
+        overlap = self.merge_into(kernels, around, place, x)
         if place == 0:
-            copy_into(x[: self.start.size], self.points[around % 2])
             self.overlaps[around % 2] = overlap
         gain = 0.0
         for k in range(self.shares[piece], self.shares[piece + 1]):
@@ -190,23 +204,24 @@ class DualEpoch(NamedTuple):
         self.gains[piece] = gain / overlap
 
 
-def _ascend(kernels: Any, epoch: Any, ticket: Indices, done: Indices, piece: int, last: int) -> int:
-    """Work off pieces, from this one or the next on, up to the last; several threads call at once.
+def _ascend(kernels: Any, epoch: Any, claimed: Indices, done: Indices, home: int, first: int, last: int) -> int:
+    """Work off rounds first … last−1; several threads call at once, and each begins a round at its own place.
 
-    A piece begins when all of the rounds before are done. Returns the number of one that has waited for long, else −1.
+    So what a piece reads has mostly been left by the same core. Pieces that others are late with are taken as well. A
+    round begins when all those before are done. Returns the number of one that was waited for in vain, else −1.
     """
-    if piece < 0:
-        piece = fetch_add(ticket)
-    while piece < last:
-        before = piece - piece % epoch.copies.shape[1]
+    pieces = epoch.copies.shape[1]
+    for around in range(first, last):
         for _ in range(_LOOKS):
-            if read_shared(done) >= before:
+            if read_shared(done) >= around * pieces:
                 break
-        if read_shared(done) < before:
-            return piece
-        epoch.ascend(kernels, piece)
-        fetch_add(done)
-        piece = fetch_add(ticket)
+        if read_shared(done) < around * pieces:
+            return around
+        for k in range(pieces):
+            piece = around * pieces + (home + k) % pieces
+            if fetch_add(claimed[piece:]) == 0:
+                epoch.ascend(kernels, piece)
+                fetch_add(done)
     return -1
 
 
@@ -278,19 +293,19 @@ class DualAscent:
 
     @cached_property
     def _room(self) -> tuple[Matrix, Any]:
-        """For x before a round, and before the next; and for the copies of their pieces.
+        """For x before a round, and for the copies of its pieces and of the next one's.
 
-        Behind each copy lies an unused cache line: threads share none.
+        Behind each lies an unused cache line: threads share none.
         """
         d = self.problem.n_parameters
-        return np.empty((2, d)), np.empty((2, self.pieces, d + 8))
+        return np.empty((self.pieces, d + 8)), np.empty((2, self.pieces, d + 8))
 
     def warm_up(self) -> None:
         """Compile (or load) what will be needed."""
         x, nothing = np.zeros(self.problem.n_parameters), np.zeros(0)
         epoch, none = self._epoch(x, np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64)
-        compiled_for(_ascend, self.kernels, epoch)(self.kernels, epoch, none, none, -1, 0)
-        compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, 0, x)
+        compiled_for(_ascend, self.kernels, epoch)(self.kernels, epoch, none, none, 0, 0, 0)
+        compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, 0, 0, x)
         self.problem.passes.warm_up(ConjugateSum(self.slopes), self.kernels)
         compiled_for(_slopes_at, self.kernels)(self.kernels, nothing, nothing)
         compiled_for(_mean_conjugate, self.kernels)(self.kernels, nothing, 1.0, 1)
@@ -345,10 +360,10 @@ class DualAscent:
         rounds = max(1, self.rounds * _ENTRIES_PER_CALL // max(self.problem.n_entries, 1))  # in a call
         for begun in range(0, self.rounds, rounds):
             made = min(begun + rounds, self.rounds)
-            self._work_off(epoch, begun * self.pieces, made * self.pieces)
+            self._work_off(epoch, begun, made)
             if time_is_up():
                 break
-        self.overlap = compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, made, at)
+        self.overlap = compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, made, 0, at)
         self.gain = 0.5 * float(epoch.gains[: made * self.pieces].sum()) / self.n
         x[:] = self.frame.inside(at)
         return min(int(epoch.shares[made * self.pieces]) * self.bucket_size, self.n)
@@ -359,19 +374,20 @@ class DualAscent:
         return DualEpoch(*room, order, shares, self.bucket_size, np.zeros(shares.size), self.per_slope, self.ease)
 
     def _work_off(self, epoch: DualEpoch, first: int, last: int) -> None:
-        """Let threads share the pieces first … last−1."""
+        """Let threads share the pieces of rounds first … last−1."""
         run = compiled_for(_ascend, self.kernels, epoch)
-        ticket, done = np.full(1, first), np.full(1, first)
+        claimed, done = np.zeros(last * self.pieces, dtype=np.int64), np.full(1, first * self.pieces)
+        homes = itertools.count()
 
         def work() -> None:
-            piece = -1
-            while (piece := run(self.kernels, epoch, ticket, done, piece, last)) >= 0:
-                while done[0] < piece - piece % self.pieces:  # another thread's piece is due, and it has no core
-                    if ticket[0] >= _ABANDONED:
+            home, around = next(homes), first
+            while (around := run(self.kernels, epoch, claimed, done, home, around, last)) >= 0:
+                while done[0] < around * self.pieces:  # another thread's piece is due, and it has no core
+                    if claimed[-1] >= _ABANDONED:
                         return
                     time.sleep(_NAP_SECONDS)
 
-        _threads.run(work, work, self.pieces, lambda: ticket.fill(_ABANDONED))
+        _threads.run(work, work, self.pieces, lambda: claimed.fill(_ABANDONED))
 
     def _mean_slope(self) -> float:
         """Of all rows: r = (1/N) Σ s_i u_i."""

@@ -296,6 +296,11 @@ class Passes:
         self._spare: list[Matrix] = []
         self._compiled: dict[tuple[type, type], Any] = {}
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether sums over all rows are worth more than one thread."""
+        return self._work >= _WORTH_A_THREAD
+
     def _runner(self, task: Any, over: Any) -> Any:
         """`work_off` for this kind of task."""
         kinds = type(task), type(over)
@@ -341,7 +346,7 @@ class Passes:
         def abandon() -> None:
             ticket[0] = pieces
 
-        if (self._work if work is None else work) < _WORTH_A_THREAD:
+        if not (self.are_shared if work is None else work >= _WORTH_A_THREAD):
             here()
         else:
             _threads.run(here, helper, pieces, abandon)

@@ -64,9 +64,9 @@ class Prices(NamedTuple):
         """Matrices from so many rows, and their factors."""
         return rows * self.matrix_row + self.factor
 
-    def bear_directions(self, count: int) -> bool:
-        """Whether so many directions in the norm cost little beside a product."""
-        return count * self.direction <= 1.0
+    def bear_directions(self, count: int, at_most: float) -> bool:
+        """Whether so many directions in the norm cost at most this part of a product."""
+        return count * self.direction <= at_most
 
 
 class Coming(NamedTuple):

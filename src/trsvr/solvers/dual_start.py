@@ -39,12 +39,16 @@ class DualRules(Rules):
     most_dual_epochs: int = 24
     #: by what an epoch gains the gap is known to a factor; a look that finds too much left has cost a pass
     surely_enough: float = 0.6
-    #: they hand over at once where f has less than this part of its minimum to fall: it is nearly quadratic then
+    #: where f has less than this part of its minimum to fall it is nearly quadratic, and Newton steps are good
     near_start: float = 0.5
+    #: this part of the first dual value, which is less than the minimum: then no epoch is made at all
+    near_at_once: float = 0.6
+    #: else the ascent goes on there only while log(gap) falls by more than this for each product's worth of work
+    quick_near: float = 1.0
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
     newton_from: float = 1e-3
     #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more
-    quick_dual: float = 0.7
+    quick_dual: float = 0.5
     #: an ascent whose first iteration is slower than this gives way to Newton steps: it will not come to more than they
     slow_start: float = 0.5
     #: one that is slower than this is given up for good
@@ -65,6 +69,10 @@ class DualPhase:
     gap: float = math.inf  # what is left to gain at the reference, at most
     rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
     newton_rate: float = math.inf  # the same of the last Newton step
+
+    def is_near(self, lowest: float, part: float) -> bool:
+        """Whether f has less than this part of its minimum to fall, or of a bound on that, from where the run began."""
+        return self.first_value - lowest < part * lowest
 
 
 @dataclass
@@ -117,6 +125,10 @@ class DualStart(AdaptiveTRSVR):
             phase.gap = ascent.gap(state.x, state.value)
             phase.first_value = max(phase.first_value, state.value)
             phase.epochs, phase.gain = self.rules.dual_epochs, 0.0
+            if phase.is_near(state.value - phase.gap, self.rules.near_at_once):
+                phase.active = False
+                state.x[:] = report.outcome.x
+                return super().epoch(problem, state, rows)
         gains: list[float] = []
         while not gains or not (len(gains) >= phase.epochs or state.time_is_up() or self._seems_enough(state, gains)):
             report.steps += ascent.epoch(state.x, rows.draws, len(gains), state.time_is_up)
@@ -163,9 +175,9 @@ class DualStart(AdaptiveTRSVR):
         rate = fallen / (epochs * own.here.prices().dual + 1.0)
         phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
         lowest = state.value - gap
-        near = phase.first_value - lowest < rules.near_start * lowest
+        near = phase.is_near(lowest, rules.near_start)
         early = not near and gap > rules.newton_from * abs(state.value)
-        quick = phase.rate > min(math.inf if near else rules.quick_dual, phase.newton_rate)
+        quick = phase.rate > min(rules.quick_near if near else rules.quick_dual, phase.newton_rate)
         slowest = rules.slow_start if phase.epochs == rules.dual_epochs else rules.slowest_dual
         phase.active = gap > floor and phase.rate > slowest and (early or quick)
         if not phase.active and not state.value <= before.value:

@@ -119,7 +119,7 @@ def _request(it: Iteration, measured: Measured, gradient: Vector, size: float) -
         rules.cg_tolerance,
         it.chosen.max_cg or rules.most_products,
         own.norm.pairs.directions,
-        exact and own.here.prices().bear_directions(rules.pairs),
+        exact and own.here.prices().bear_directions(rules.pairs, rules.cheap_pairs),
         it.state.time_is_up,
         own.radius.alpha == rules.unbounded,
         conjugate_gradients,

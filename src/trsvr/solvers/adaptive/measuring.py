@@ -120,8 +120,9 @@ def _correlate(it: Iteration, penalty: Vector) -> None:
 
 def _improved(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
     """A diagonal or the identity, improved by what earlier conjugate gradients have seen, where that pays."""
-    pairs = it.own.norm.pairs if it.own.here.prices().bear_directions(it.rules.pairs) else Pairs()
-    return pairs.improve(norm)
+    rules = it.rules
+    pays = it.own.here.prices().bear_directions(rules.pairs, rules.cheap_pairs)
+    return (it.own.norm.pairs if pays else Pairs()).improve(norm)
 
 
 def _matrix(it: Iteration, penalty: Vector, moved: float, draws: Draws) -> Any:

@@ -49,8 +49,10 @@ class Rules(StepRules):
     poor_model: float = 0.1
     #: a sequence of products is made where waiting for each costs less than this part of it
     longest_wait: float = 0.5
-    #: directions of conjugate gradients that improve a diagonal, while that costs no more than a product
+    #: directions of conjugate gradients that improve a diagonal
     pairs: int = 20
+    #: while all of them cost no more than this part of a product: they seldom save more of the products
+    cheap_pairs: float = 0.2
 
     # ------------------------------------------------------------------------------------------------------- the steps
     #: a model is right where f fell by at least this part of what it predicted
