@@ -81,6 +81,7 @@ class OutputTensorView(TensorView):
         if sums.table is None:
             sums.table = Table(sums)
         self._table: Table = sums.table
+        self._reads_once = sums.reads_once and self._table.kept
         known = self._prices.with_shared(self.n_rows, self.d // self.n_outputs, self.n_outputs)
         # Directions that improve a norm would have to travel.
         self._prices = known._replace(direction=math.inf, factor=known.factor + _ONE_BY_ONE)
@@ -126,6 +127,8 @@ class OutputTensorView(TensorView):
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
         self.x, self._at, self._raised = x.copy(), None, False
+        if self._reads_once:
+            return self._evaluate_once()
         W, shift = self._apart(self.at)
         back, intercepts = self._sums_at(W)
         value, total = (torch.zeros((), device=W.device, dtype=torch.float64) for _ in range(2))
@@ -149,10 +152,22 @@ class OutputTensorView(TensorView):
         penalty = self.problem.penalty
         return float(numbers[0]) / self.n_rows + penalty.value(x), numbers[2:] + penalty.slopes(x)
 
+    def _evaluate_once(self) -> tuple[float, Vector]:
+        """The same with one reading of X."""
+        value, gradient, self._total = self.sums.pass_host(self.x, self._table.room())
+        self._table.owner = self, self.x
+        penalty = self.problem.penalty
+        return value / self.n_rows + penalty.value(self.x), gradient / self.n_rows + penalty.slopes(self.x)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether the table is of this view's point."""
+        owner = self._table.owner
+        return owner is not None and owner[0] is self and owner[1] is self.x
+
     def _curved(self, wide: bool = False) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Blocks of rows, and the slopes that make their curvatures, in the type of X; ``wide``: rows are copied."""
-        table, owner = self._table, self._table.owner
-        known = owner is not None and owner[0] is self and owner[1] is self.x
+        table, known = self._table, self._is_known
         W, shift = self._apart(self.at)
         for piece, block in self._blocks(self._narrow if known and not wide else self._wide):
             if known:
@@ -196,6 +211,11 @@ class OutputTensorView(TensorView):
 
     def _product(self, v: Tensor) -> Tensor:
         size = v.abs().amax().clamp(min=torch.finfo(torch.float64).tiny)
+        if self._reads_once and not self._raised:
+            if not self._is_known:
+                self.sums.pass_host(self.x, self._table.room())
+                self._table.owner = self, self.x
+            return self.sums.curved(v / size, self._table.room()) * (size / self.n_rows)
         V, shift = self._apart(v / size)
         V = V.to(self._values.dtype).contiguous()
         shift = None if shift is None else shift.to(V.dtype)

@@ -48,6 +48,8 @@ class Sums:
     """
 
     walks = False  # whether it has `inner_steps`
+    looks_along = False  # whether it has `line_host`
+    reads_once = False  # whether it has `pass_host` and `curved` for several outputs
     draws_itself = False  # whether `matrix_host` is handed a key, from which it draws its rows
     resident: Sums | None = None  # of streamed rows, those that stay on the device
     table: Any = None  # of several outputs, what their views share

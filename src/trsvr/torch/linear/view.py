@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
+from trsvr._vectors import dot
 from trsvr.parts.norms import DenseNorm
 from trsvr.problems.centring import CentredView
 from trsvr.problems.certificate import GapFacts, linear_facts, steady_by_bend
@@ -25,12 +26,10 @@ from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, R
 from trsvr.torch.linear.sums import NOISE, Runs
 
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
-# first of these; all rows, if that is below the second, or below the third where the columns are many: their matrix is
-# the library's fastest product.
-_SAMPLED_WORK = 5e8
-_ALL_WORK = 2e9
-_ALL_WIDE_WORK = 1e12
-_WIDE = 500
+# first of these, and all rows, if that is below the second: in one reading of narrow rows, in tiles of wider ones, and
+# where columns are so many that their matrix is the library's fastest product.
+_SAMPLED_WORK = {64: 5e8, 512: 4e9, math.inf: 5e8}
+_ALL_WORK = {64: 2e9, 500: 8e9, math.inf: 1e12}
 _LONGEST_RUN = 64
 # A batch is at most this part of rows that are themselves a sample.
 _PART_OF_RESIDENT = 4
@@ -57,6 +56,8 @@ class TensorView(CurvatureView):
         known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
         # Batches cost next to nothing where their steps stay on the device; with waits in between they do not pay.
         self._prices = known._replace(batch_row=0.0 if self._walks else math.inf)
+        if self.sums.looks_along:
+            self._prices = self._prices._replace(line=0.1)
 
     def prices(self) -> Prices:
         """What arithmetic costs; steps on batches are made without a word to the host."""
@@ -140,10 +141,11 @@ class TensorView(CurvatureView):
         if self.problem.device.type != "cuda" or self._drawn.device != self._drawn.rows.device:
             return rows
         d = self.d // self.n_outputs
-        most = _ALL_WIDE_WORK if d > _WIDE and self.n_outputs == 1 else _ALL_WORK
-        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.n_outputs <= most:
+        wide = d if self.n_outputs == 1 else 0
+        per_row = d * d * self.n_outputs
+        if self._drawn.n_rows == self.n_rows and self.n_rows * per_row <= _work(_ALL_WORK, wide):
             return self.n_rows
-        return max(rows, int(_SAMPLED_WORK / (d * d * self.n_outputs)))
+        return max(rows, int(_work(_SAMPLED_WORK, wide) / per_row))
 
     def _spread(self, count: int, length: int, random: np.random.Generator) -> Runs:
         """Runs spread over all rows: a random start in each of equal stretches, so every row is as likely."""
@@ -163,6 +165,13 @@ class TensorView(CurvatureView):
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""
         return self.sums.diagonal(self.at, self._raised).cpu().numpy() / self.n_rows
+
+    def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
+        """First and second derivative along a step, at its end: how they change, from rows at equal distances."""
+        penalty, there = self.problem.penalty, x + step
+        slope, curvature, rows = self.sums.line_host(x, step)
+        slope = slope / rows + dot(gradient + penalty.slopes(there) - penalty.slopes(x), step)
+        return slope, curvature / rows + dot(penalty.curvatures(there) * step, step), rows
 
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
@@ -232,6 +241,11 @@ class CentredTensorView(CentredView):
         )
         taken = self.view.walk(there)
         return taken._replace(x=frame.inside(taken.x))
+
+
+def _work(table: dict[float, float], columns: int) -> float:
+    """What such a table has for so many columns."""
+    return next(work for most, work in table.items() if columns <= most)
 
 
 def _cut(rows: int, runs: int) -> tuple[int, int]:
