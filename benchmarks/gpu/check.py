@@ -252,6 +252,7 @@ def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12
     near(view.shared(), sums.matrices(at).mean(0).numpy() / n, digits, "shared matrix")
     first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
     assert first.success, first.message
+    assert host.success, host.message
     assert (first.x == second.x).all(), "two runs differ"
     near(first.value, host.value, 1e-11, "minimum")
 
@@ -263,6 +264,7 @@ def check_wide(device, n=20_000, p=600):
     assert type(there.curvature_view()).__name__ == "WideTensorView"
     first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
     assert first.success, first.message
+    assert host.success, host.message
     assert (first.x == second.x).all(), "two runs differ"
     near(first.value, host.value, 1e-11, "minimum")
 
@@ -352,6 +354,8 @@ def run(arguments) -> dict:
     """The checks that were asked for, one after the other."""
     begun, passed, failed, left = time.perf_counter(), 0, [], 0
     first, jobs = arguments.part
+    if jobs > 1:
+        torch.set_num_threads(1)
     chosen = [pair for pair in all_checks(small=arguments.sanitize) if arguments.match in pair[0]]
     for name, check in chosen[first::jobs]:
         if time.perf_counter() - begun > arguments.seconds:

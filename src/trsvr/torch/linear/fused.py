@@ -36,7 +36,9 @@ _PROGRAMS, _WHOLE = 4, 8
 # Rows from which those that no longer make a whole line of phases do not matter to a sample.
 _MANY_ROWS = 2**16
 # A tile of a matrix: its columns, the rows of a product, and how many of these are added up in float32.
-_GROUP, _GROUP_ROWS, _TOGETHER = 64, 32, 8
+_GROUP, _GROUP_ROWS, _TOGETHER = 64, 64, 4
+# Programs for each multiprocessor that make tiles of a matrix.
+_GRAM_PROGRAMS = 3
 # Outputs and columns that are read once with several outputs, and the numbers of a table of both at most; the rows of a
 # tile, and how many columns make it half as long.
 _MOST_OUTPUTS, _OUTPUT_COLUMNS, _LARGEST_TABLE, _OUTPUT_ROWS = 32, 128, 2048, 64
@@ -178,7 +180,7 @@ class FusedSums(Sums):
     #: at least as many rows as threads, else margins are worked on several times; as many programs as registers allow
     shape = Shape(64, 2, 1, 8)
 
-    draws_itself = walks = True
+    draws_itself = walks = looks_along = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -216,6 +218,7 @@ class FusedSums(Sums):
         self._evaluation: Captured | None = None
         self._line: Captured | None = None
         self._matrices: dict[tuple[bool, tuple[int, int] | None], Captured] = {}
+        self._both: dict[tuple[int, int] | None, Captured] = {}
         self._loops: dict[tuple[int, int], InnerLoop] = {}
 
     def _whole(self, programs: int) -> int:
@@ -316,8 +319,31 @@ class FusedSums(Sums):
             at, out = self.room(self.n_parameters), self.room(self.D + 2)
             parts = self.room(self._full_programs, self.D + 2)
             self._evaluation = Captured(at, out, lambda: self._full(at, parts, out, False), keep=(parts,))
-        found = self._evaluation.run(x)
+        return self._evaluated(self._evaluation.run(x))
+
+    def _evaluated(self, found: Vector) -> tuple[float, Vector, float]:
         return float(found[self.D]), found[: self.n_parameters].copy(), float(found[self.D + 1])
+
+    def evaluate_with_matrix(
+        self, x: Vector, cut: tuple[int, int] | None, key: int
+    ) -> tuple[tuple[float, Vector, float], Any] | None:
+        """Both `evaluate_host` and `matrix_host` in one graph, with one wait; None where that is not worth it."""
+        if self.device.type != "cuda" or self.D > NARROW or self._data[0].dtype == torch.float64:
+            return None
+        D, d = self.D, self.n_parameters
+        graph = self._both.get(cut)
+        if graph is None:
+            at, out, parts = self.room(d + 1), self.room(D + 2 + D * D), self.room(self._full_programs, D + 2)
+            make, matrix, kept, starts = self._matrix_at(at, False, cut)
+
+            def launch() -> None:
+                self._full(at, parts, out[: D + 2], False)
+                make()
+                out[D + 2 :].copy_(matrix.view(-1))
+
+            graph = self._both[cut] = Captured(at, out, launch, keep=(parts, *kept, starts))
+        found = graph.run(np.append(x, float(key)))
+        return self._evaluated(found), found[D + 2 :].reshape(1, D, D)[:, :d, :d].copy()
 
     def total_curvature(self, x: Tensor, raised: bool) -> Tensor:
         """Σ curvatures."""
@@ -373,23 +399,35 @@ class FusedSums(Sums):
         graph = self._matrices.get((raised, cut))
         if graph is None:
             at = self.room(d + 1)
-            phases = self.phases if cut is None else self.phases_of(cut[1])
-            make, out, kept = self._gram(raised, cut, phases)
-            starts = torch.empty(cut[0] if cut else 1, dtype=torch.int64, device=self.device)
-
-            def launch() -> None:
-                if cut is not None:
-                    self._spread(starts, at[d:], phases)
-                make(at, starts)
-
-            graph = self._matrices[raised, cut] = Captured(at, out, launch, keep=(*kept, starts))
+            make, out, kept, starts = self._matrix_at(at, raised, cut)
+            graph = self._matrices[raised, cut] = Captured(at, out, make, keep=(*kept, starts))
         return graph.run(np.append(x, float(key)))[None, :d, :d].copy()
+
+    def _matrix_at(
+        self, at: Tensor, raised: bool, cut: tuple[int, int] | None
+    ) -> tuple[Any, Tensor, tuple[Tensor, ...], Tensor]:
+        """What makes the matrix at x and from the key that ``at`` ends with; the matrix, and what must be kept."""
+        phases = self.phases if cut is None else self.phases_of(cut[1])
+        make, out, kept = self._gram(raised, cut, phases)
+        starts = torch.empty(cut[0] if cut else 1, dtype=torch.int64, device=self.device)
+
+        def launch() -> None:
+            if cut is not None:
+                self._spread(starts, at[self.n_parameters :], phases)
+            make(at, starts)
+
+        return launch, out, kept, starts
+
+    def warm_up_matrix(self, cut: tuple[int, int] | None) -> None:
+        """Record the graph of such a matrix."""
+        zero = np.zeros(self.n_parameters)
+        if self.device.type == "cuda" and (False, cut) not in self._matrices:
+            self.matrix_host(zero, False, cut, 0)
+            self.evaluate_with_matrix(zero, cut, 0)
 
     def _spread(self, starts: Tensor, key: Tensor, phases: int) -> None:
         count = starts.numel()
-        inner_kernels.list_spread[(triton.cdiv(count, 256),)](
-            starts, key, self.n_rows, count, B=256, PHASES=phases
-        )
+        inner_kernels.list_spread[(triton.cdiv(count, 256),)](starts, key, self.n_rows, count, B=256, PHASES=phases)
 
     def spread(self, count: int, length: int, key: int) -> Tensor:
         """Where so many runs begin, one in each of as many equal stretches of the rows."""
@@ -397,6 +435,29 @@ class FusedSums(Sums):
         at = torch.full((1,), float(key), dtype=torch.float64, device=self.device)
         self._spread(starts, at, self.phases_of(length))
         return starts
+
+    def _simply(self) -> dict[str, Any]:
+        """How a kernel is launched that reads rows one by one and keeps no sums of their columns."""
+        return {"R": self.shape.rows, "num_warps": self.shape.warps, "STAGES": self.shape.stages}
+
+    def line_host(self, x: Vector, step: Vector) -> tuple[float, float, int]:
+        """Σ change of the losses' slopes along a step, Σ their curvatures at its end, over so many spread rows."""
+        count = max(1, min(self.n_rows, _LINE_ROWS) // _LINE_RUN)
+        if self._line is None:
+            d, starts = self.n_parameters, torch.arange(count, device=self.device) * self.n_rows // count
+            points, out = self.room(2 * d), self.room(2)
+            parts = self.room(self._full_programs, 2)
+
+            def launch() -> None:
+                wide_kernels.line_pass[(self._full_programs,)](
+                    *self._data, points, points[d:], starts, parts, self.n_rows, count, _LINE_RUN.bit_length() - 1,
+                    self._delta, **self._common, **self._simply(),
+                )  # fmt: skip
+                _add_parts(parts, out)
+
+            self._line = Captured(points, out, launch, keep=(starts, parts))
+        slope, curvature = self._line.run(np.concatenate([x, step]))
+        return float(slope), float(curvature), count * _LINE_RUN
 
     def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Σ over the runs' halves of the gradients' changes from ``at`` to x."""
@@ -425,24 +486,24 @@ class FusedSums(Sums):
         if dense:
             runs = Runs(torch.zeros(2, dtype=torch.int64, device=self.device), 1)
             self.matrices(at, False, runs)
-            self.matrices(at, False)
+            self.line_host(zero, zero)
             self._warm_up_steps(zero, at, runs)
         torch.cuda.synchronize(self.device)
 
     def _warm_up_steps(self, zero: Vector, at: Tensor, runs: Runs) -> None:
+        self.matrices(at, False)
         self.changes(at, at, runs)
         for length in {1, self.phases}:
             self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, length, 9), 0)
 
 
 class WideFusedSums(FusedSums):
-    """The same for up to 512 columns: matrices in tiles; the length of a step is looked at, instead of inner steps."""
+    """The same for up to 512 columns: matrices in tiles, and no inner steps."""
 
     #: of 128, 256 and 512 columns in float32: a row is as much as a thread can hold of a tile
     shapes: ClassVar[dict[int, Shape]] = {128: Shape(32, 1, 1, 8), 256: Shape(4, 1, 1, 8), 512: Shape(4, 1, 1, 8)}
 
     walks = False
-    looks_along = True
 
     def cut(self, shape: Shape | None = None) -> None:
         """Work in this shape from now on, or in the usual one."""
@@ -463,56 +524,33 @@ class WideFusedSums(FusedSums):
         """What makes such a matrix at x from runs, given where they begin; the matrix, and what is kept meanwhile."""
         count, length = cut or (0, 1)
         rows, d, pairs = count * length if cut else self.n_rows, self.n_parameters, len(self._pairs)
-        splits = max(1, min(self._programs // pairs, triton.cdiv(rows, _GROUP_ROWS * _TOGETHER)))
-        roots = torch.empty(rows, dtype=torch.float32, device=self.device)
+        width, tiles = triton.cdiv(d, _GROUP) * _GROUP, triton.cdiv(rows, _GROUP_ROWS)
+        splits = max(1, min(_GRAM_PROGRAMS * self._programs // (_PROGRAMS * pairs), triton.cdiv(tiles, _TOGETHER)))
+        scaled = torch.empty(tiles * _GROUP_ROWS, width, dtype=torch.float32, device=self.device)
+        scaled[rows:].zero_()
         parts, out = self.room(splits, pairs, _GROUP, _GROUP), self.room(d, d)
-        size = self.n_rows, count, length.bit_length() - 1
-        kind = {"P": self.rows.columns, "INTERCEPT": int(self.intercept), "ALL": cut is None}
 
         def launch(x: Tensor, starts: Tensor) -> None:
-            wide_kernels.roots_pass[(self._full_programs,)](
-                *self._data, x, starts, roots, *size, self._delta, **self._common, RAISED=raised, ALL=cut is None,
-                **self._simply(),
+            wide_kernels.scaled_rows[(self._full_programs,)](
+                *self._data, x, starts, scaled, self.n_rows, count, length.bit_length() - 1, self._delta,
+                **self._common, WIDTH=width, RAISED=raised, ALL=cut is None, **self._simply(),
             )  # fmt: skip
             wide_kernels.gram_tiles[(pairs, splits)](
-                self._data[0], roots, starts, self._pairs, parts, *size, **kind,
-                B=_GROUP, R=_GROUP_ROWS, TOGETHER=_TOGETHER, STAGES=3, num_warps=4,
+                scaled, self._pairs, parts, tiles,
+                WIDTH=width, B=_GROUP, R=_GROUP_ROWS, TOGETHER=_TOGETHER, STAGES=3, num_warps=4,
             )  # fmt: skip
             wide_kernels.add_tiles[(pairs, _GROUP * _GROUP // 256)](
                 parts, self._pairs, out, splits, d, B=_GROUP, R=16, C=256
             )
 
-        return launch, out, (roots, parts, self._pairs)
-
-    def _simply(self) -> dict[str, Any]:
-        """How a kernel is launched that reads rows one by one and keeps no sums of their columns."""
-        return {"R": self.shape.rows, "num_warps": self.shape.warps, "STAGES": self.shape.stages}
-
-    def line_host(self, x: Vector, step: Vector) -> tuple[float, float, int]:
-        """Σ change of the losses' slopes along a step, Σ their curvatures at its end, over so many spread rows."""
-        count = max(1, min(self.n_rows, _LINE_ROWS) // _LINE_RUN)
-        if self._line is None:
-            d, starts = self.n_parameters, torch.arange(count, device=self.device) * self.n_rows // count
-            points, out = self.room(2 * d), self.room(2)
-            parts = self.room(self._full_programs, 2)
-
-            def launch() -> None:
-                wide_kernels.line_pass[(self._full_programs,)](
-                    *self._data, points, points[d:], starts, parts, self.n_rows, count, _LINE_RUN.bit_length() - 1,
-                    self._delta, **self._common, **self._simply(),
-                )  # fmt: skip
-                _add_parts(parts, out)
-
-            self._line = Captured(points, out, launch, keep=(starts, parts))
-        slope, curvature = self._line.run(np.concatenate([x, step]))
-        return float(slope), float(curvature), count * _LINE_RUN
+        return launch, out, (scaled, parts, self._pairs)
 
     def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Σ over the runs' halves of the gradients' changes from ``at`` to x."""
         return Sums.changes(self, at, x, runs)
 
     def _warm_up_steps(self, zero: Vector, at: Tensor, runs: Runs) -> None:
-        self.line_host(zero, zero)
+        """There are none."""
 
 
 # -------------------------------------------------------------------------------------------------- several outputs
@@ -571,7 +609,7 @@ class FusedOutputSums(Sums):
             self._pass = Captured(at, out, launch, keep=(parts, slopes))
         found = self._pass.run(x)
         gradient = found[: D * padded].reshape(D, padded)[:d, :K]
-        return float(found[-2]), gradient.ravel(), float(found[-1])
+        return float(found[-2]), gradient.flatten(), float(found[-1])
 
     def curved(self, v: Tensor, slopes: Tensor) -> Tensor:
         """Σ Hessians of the losses, from their slopes, times v."""

@@ -210,9 +210,7 @@ def product_pass(
     w = _vector(AT, cols, P, INTERCEPT)
     v = _vector(ALONG, cols, P, INTERCEPT)
     total = tl.zeros([FOLD, D], tl.float64)
-    for tile in tl.range(
-        tl.program_id(0) // PHASES, tl.cdiv(mine, R), tl.num_programs(0) // PHASES, num_stages=STAGES
-    ):
+    for tile in tl.range(tl.program_id(0) // PHASES, tl.cdiv(mine, R), tl.num_programs(0) // PHASES, num_stages=STAGES):
         lines = tile * R + tl.arange(0, R)
         rows, valid = lines * PHASES + phase, lines < mine
         x = _tile(X, lines, valid, cols, phase, n, P, D, INTERCEPT, PHASES, V)
@@ -251,9 +249,7 @@ def gram_pass(
     w = _vector(AT, cols, P, INTERCEPT)
     total = tl.zeros([D, D], tl.float64)
     size = (n - phase + PHASES - 1) // PHASES if ALL else (count << shift) // PHASES
-    for tile in tl.range(
-        tl.program_id(0) // PHASES, tl.cdiv(size, R), tl.num_programs(0) // PHASES, num_stages=STAGES
-    ):
+    for tile in tl.range(tl.program_id(0) // PHASES, tl.cdiv(size, R), tl.num_programs(0) // PHASES, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
         valid = place < size
         lines = place if ALL else run_lines(STARTS, place, valid, shift, n, PHASES)

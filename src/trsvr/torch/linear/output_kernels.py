@@ -5,7 +5,6 @@ float64 both are made by the device's tensor cores, as the products of a Hessian
 of ones. `trsvr.torch.linear.outputs` has the formulas.
 """
 
-# ruff: noqa: D103  # kernels are described where they are launched
 # mypy: ignore-errors
 
 from __future__ import annotations

@@ -172,6 +172,13 @@ class Sums:
         """Such matrices from and to the host in one call; None where that is not worth it."""
         return None
 
+    def evaluate_with_matrix(self, x: Vector, cut: tuple[int, int] | None, key: int) -> Any:
+        """Both `evaluate_host` and `matrix_host` in one call; None where that is not worth it."""
+        return None
+
+    def warm_up_matrix(self, cut: tuple[int, int] | None) -> None:
+        """Nothing is recorded."""
+
     def change(self, at: Tensor, x: Tensor, runs: Runs) -> Tensor:
         """Σ over the runs of the gradients' changes from ``at`` to x."""
         part = self.take(runs.rows(self.n_rows))

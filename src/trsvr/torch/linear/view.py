@@ -51,6 +51,7 @@ class TensorView(CurvatureView):
         self._at: torch.Tensor | None = None
         self._raised = False
         self._total = math.nan
+        self._ahead: tuple[Any, int, Any] | None = None  # a matrix that came with the evaluation: cut, key, itself
         self._drawn = self.sums.resident or self.sums
         self._walks = self._drawn.walks and problem.penalty.cubic is not None
         known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
@@ -68,9 +69,21 @@ class TensorView(CurvatureView):
         self.x = x.copy()
         self._at = None
         self._raised = False
-        value, gradient, self._total = self.sums.evaluate_host(self.x)
+        value, gradient, self._total = self._evaluated(coming)
         n, penalty = self.n_rows, self.problem.penalty
         return value / n + penalty.value(x), gradient / n + penalty.slopes(x)
+
+    def _evaluated(self, coming: Coming) -> tuple[float, Vector, float]:
+        """Sums of losses, gradients and curvatures, and in the same call the matrix that will be asked for."""
+        self._ahead = None
+        if coming.norm == "dense" and coming.draws is not None and not coming.raised and self._drawn is self.sums:
+            asked = self._asked(coming.rows, self.sums, coming.draws)
+            both = self.sums.evaluate_with_matrix(self.x, *asked)
+            if both is not None:
+                self._ahead = *asked, both[1]
+                found: tuple[float, Vector, float] = both[0]
+                return found
+        return self.sums.evaluate_host(self.x)
 
     @property
     def at(self) -> torch.Tensor:
@@ -88,7 +101,7 @@ class TensorView(CurvatureView):
         x = np.asarray(snapshot["x"])
         if x.shape != self.x.shape or x.dtype != self.x.dtype:
             raise ValueError(f"x must have {self.d} numbers, got {x.dtype} of shape {x.shape}")
-        self.x, self._at = x.copy(), None
+        self.x, self._at, self._ahead = x.copy(), None, None
         self._raised, self._total = bool(snapshot["raised"]), float(snapshot["total"])
 
     def raise_curvatures(self, steep: float, flat: float) -> float:
@@ -127,14 +140,21 @@ class TensorView(CurvatureView):
         rows = self._worthwhile(rows)
         beyond = rows >= self.n_rows > self._drawn.n_rows  # more than the rows that stay on the device
         source = self.sums if beyond else self._drawn
-        cut = None if rows >= source.n_rows else _cut(rows, 512)
+        cut, key = self._asked(rows, source, draws)
         taken = source.n_rows if cut is None else cut[0] * cut[1]
-        key = 0 if cut is None or not source.draws_itself else int(draws.stream("matrix").integers(2**31))
+        if self._ahead is not None and self._ahead[:2] == (cut, key) and not self._raised:
+            return self._ahead[2] / taken, taken * self.n_outputs
         found = source.matrix_host(self.x, self._raised, cut, key)
         if found is None:
             runs = None if cut is None else self._spread(*cut, draws.stream("matrix"))
             found = source.matrices(self.at, self._raised, runs).cpu().numpy()
         return found / taken, taken * self.n_outputs
+
+    def _asked(self, rows: int, source: Any, draws: Draws) -> tuple[tuple[int, int] | None, int]:
+        """The runs of a sample of at least so many rows (all of them: None), and the key to where they begin."""
+        rows = self._worthwhile(rows)
+        cut = None if rows >= source.n_rows else _cut(rows, 512)
+        return cut, 0 if cut is None or not source.draws_itself else draws.key("matrix")
 
     def _worthwhile(self, rows: int) -> int:
         """How many rows a curvature sample is to have, if so many are asked for."""
@@ -208,7 +228,7 @@ class TensorView(CurvatureView):
         if matrix is None:
             return request.usual(self, request)
         count, length = self._batch(request.batch_size)
-        key = int(request.draws.stream("batch").integers(2**31))
+        key = request.draws.key("batch")
         factor, cut = min(1.0, request.alpha), (count, length, request.most)
         x, steps = self._drawn.inner_steps(
             self.x, request.x, request.gradient, matrix, self.problem.penalty.cubic, factor, cut, key
@@ -220,7 +240,7 @@ class TensorView(CurvatureView):
         self.sums.warm_up(dense)
         if dense:
             rows = self._worthwhile(1)
-            self._drawn.matrix_host(self.x, False, None if rows >= self._drawn.n_rows else _cut(rows, 512), 0)
+            self._drawn.warm_up_matrix(None if rows >= self._drawn.n_rows else _cut(rows, 512))
 
 
 class CentredTensorView(CentredView):

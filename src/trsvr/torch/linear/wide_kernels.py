@@ -1,11 +1,11 @@
 """Triton kernels of wide rows: a matrix in tiles of its columns, and f along a line.
 
-A program multiplies two groups of B columns over some of the rows; each is read as often as there are groups, mostly
-from the cache. Products are float32 proper, as fast as the device multiplies outside its tensor cores, which would keep
-three digits; every few tiles are added up in float64.
+Rows are scaled and copied first, so that they begin at multiples of 16 bytes and end in zeros. A program multiplies two
+groups of B columns over some of them; each is read as often as there are groups, mostly from the cache. Products are
+float32 proper, as fast as the device multiplies outside its tensor cores, which would keep three digits; every few
+tiles are added up in float64.
 """
 
-# ruff: noqa: D103  # kernels are described where they are launched
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from trsvr.torch.linear.kernels import _label, _raise, _terms, _tile, _vector, _
 
 
 @triton.jit(do_not_specialize=["n", "count", "shift"])
-def roots_pass(
+def scaled_rows(
     X, Y, WEIGHTS, AT, STARTS, OUT, n, count, shift, DELTA,
-    P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, STAGES: tl.constexpr,
+    P: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr,
+    WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Roots of the curvatures of all rows, or of those in ``count`` runs of 2^shift rows."""
+    """All rows, or those in ``count`` runs of 2^shift, times the roots of their curvatures; with zeros to WIDTH."""
     delta = tl.load(DELTA)
     cols = tl.arange(0, D)
     w = _vector(AT, cols, P, INTERCEPT)
@@ -36,40 +36,29 @@ def roots_pass(
         z = tl.sum(x * w[None, :], 1)
         _, slope, curvature = _terms(z, y, delta, LOSS)
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED) * _raise(z, slope, curvature, RAISED)
-        tl.store(OUT + place, tl.sqrt(weight).to(tl.float32), mask=valid)
+        scaled = (x * tl.sqrt(weight)[:, None]).to(tl.float32)
+        there = valid[:, None] & (cols[None, :] < WIDTH)
+        tl.store(OUT + place.to(tl.int64)[:, None] * WIDTH + cols[None, :], scaled, mask=there)
 
 
-@triton.jit(do_not_specialize=["n", "count", "shift"])
+@triton.jit(do_not_specialize=["tiles"])
 def gram_tiles(
-    X, ROOTS, STARTS, PAIRS, OUT, n, count, shift,
-    P: tl.constexpr, B: tl.constexpr, R: tl.constexpr, INTERCEPT: tl.constexpr, ALL: tl.constexpr,
-    TOGETHER: tl.constexpr, STAGES: tl.constexpr,
+    Z, PAIRS, OUT, tiles,
+    WIDTH: tl.constexpr, B: tl.constexpr, R: tl.constexpr, TOGETHER: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One pair of groups of columns over one part of the rows; TOGETHER tiles are added up in float32."""
+    """ZᵀZ of one pair of groups of columns over one part of the rows; TOGETHER tiles are added up in float32."""
     pair = tl.program_id(0)
     first = tl.load(PAIRS + 2 * pair) * B + tl.arange(0, B)
     second = tl.load(PAIRS + 2 * pair + 1) * B + tl.arange(0, B)
     total = tl.zeros([B, B], tl.float64)
-    size = n if ALL else count << shift
-    tiles = tl.cdiv(size, R)
     mine = tl.cdiv(tiles, tl.num_programs(1))
     end = tl.minimum((tl.program_id(1) + 1) * mine, tiles)
     for begin in range(tl.program_id(1) * mine, end, TOGETHER):
         part = tl.zeros([B, B], tl.float32)
         for tile in tl.range(begin, tl.minimum(begin + TOGETHER, end), num_stages=STAGES):
-            place = tile * R + tl.arange(0, R)
-            valid = place < size
-            rows = place if ALL else run_lines(STARTS, place, valid, shift, n, 1)
-            root = tl.load(ROOTS + place, mask=valid, other=0.0)
-            lines = rows.to(tl.int64)[:, None] * P
-            a = tl.load(X + lines + first[None, :], mask=valid[:, None] & (first[None, :] < P), other=0.0)
-            b = tl.load(X + lines + second[None, :], mask=valid[:, None] & (second[None, :] < P), other=0.0)
-            if INTERCEPT:
-                a = tl.where(first[None, :] == P, 1.0, a)
-                b = tl.where(second[None, :] == P, 1.0, b)
-            # The root on both sides keeps the result symmetric.
-            a = a * root[:, None]
-            b = b * root[:, None]
+            lines = (tile * R + tl.arange(0, R)).to(tl.int64)[:, None] * WIDTH
+            a = tl.load(Z + lines + first[None, :])
+            b = tl.load(Z + lines + second[None, :])
             part = tl.dot(tl.trans(a), b, part, input_precision="ieee")
         total += part.to(tl.float64)
     place = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
