@@ -14,6 +14,7 @@ from trsvr.problems import L2, Softmax
 from trsvr.problems import LinearModel as CompiledModel
 from trsvr.problems.steps import Exit
 from trsvr.torch import LinearModel
+from trsvr.torch.linear import outputs
 from trsvr.torch.linear.cg import ConjugateGradients, Goal
 from trsvr.torch.linear.outputs import OutputTensorView
 

@@ -487,14 +487,14 @@ class FusedSums(Sums):
             runs = Runs(torch.zeros(2, dtype=torch.int64, device=self.device), 1)
             self.matrices(at, False, runs)
             self.line_host(zero, zero)
-            self._warm_up_steps(zero, at, runs)
         torch.cuda.synchronize(self.device)
 
-    def _warm_up_steps(self, zero: Vector, at: Tensor, runs: Runs) -> None:
-        self.matrices(at, False)
-        self.changes(at, at, runs)
-        for length in {1, self.phases}:
-            self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, length, 9), 0)
+    def warm_up_steps(self) -> None:
+        """Record the graphs of inner steps."""
+        if self.walks and self.device.type == "cuda":
+            zero = np.zeros(self.n_parameters)
+            for length in {1, self.phases} if not self._loops else ():
+                self.inner_steps(zero, zero, zero, np.eye(zero.size), (0.0, 0.0), 1.0, (2, length, 9), 0)
 
 
 class WideFusedSums(FusedSums):
@@ -548,9 +548,6 @@ class WideFusedSums(FusedSums):
     def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Σ over the runs' halves of the gradients' changes from ``at`` to x."""
         return Sums.changes(self, at, x, runs)
-
-    def _warm_up_steps(self, zero: Vector, at: Tensor, runs: Runs) -> None:
-        """There are none."""
 
 
 # -------------------------------------------------------------------------------------------------- several outputs

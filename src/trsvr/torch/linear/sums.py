@@ -137,6 +137,9 @@ class Sums:
     def warm_up(self, dense: bool) -> None:
         """Nothing is compiled."""
 
+    def warm_up_steps(self) -> None:
+        """Nothing is compiled."""
+
     def total_curvature(self, x: Tensor, raised: bool) -> Tensor:
         """Σ curvatures."""
         return self.curvatures(x, raised).sum()

@@ -28,9 +28,11 @@ from trsvr.torch.linear.sums import NOISE, Runs
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
 # first of these, and all rows, if that is below the second: in one reading of narrow rows, in tiles of wider ones, and
 # where columns are so many that their matrix is the library's fastest product.
-_SAMPLED_WORK = {64: 5e8, 512: 4e9, math.inf: 5e8}
-_ALL_WORK = {64: 2e9, 500: 8e9, math.inf: 1e12}
+_SAMPLED_WORK = {64: 5e8, 128: 4e9, 512: 8e9, math.inf: 5e8}
+_ALL_WORK = {64: 2e9, 500: 1.2e10, math.inf: 1e12}
 _LONGEST_RUN = 64
+# What a look along a step costs, in products: a sample of rows, and a wait.
+_LINE = 0.1
 # A batch is at most this part of rows that are themselves a sample.
 _PART_OF_RESIDENT = 4
 
@@ -53,12 +55,13 @@ class TensorView(CurvatureView):
         self._total = math.nan
         self._ahead: tuple[Any, int, Any] | None = None  # a matrix that came with the evaluation: cut, key, itself
         self._drawn = self.sums.resident or self.sums
-        self._walks = self._drawn.walks and problem.penalty.cubic is not None
+        # Batches earn something only where a pass sends for rows: else the length of a step does as much for less.
+        self._walks = self._drawn.walks and problem.penalty.cubic is not None and self._drawn is not self.sums
         known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
-        # Batches cost next to nothing where their steps stay on the device; with waits in between they do not pay.
-        self._prices = known._replace(batch_row=0.0 if self._walks else math.inf)
-        if self.sums.looks_along:
-            self._prices = self._prices._replace(line=0.1)
+        # Steps on batches cost next to nothing where they stay on the device; with waits in between they do not pay.
+        self._prices = known._replace(
+            batch_row=0.0 if self._walks else math.inf, line=_LINE if self.sums.looks_along else math.inf
+        )
 
     def prices(self) -> Prices:
         """What arithmetic costs; steps on batches are made without a word to the host."""
