@@ -391,7 +391,8 @@ class FusedSums(Sums):
     def matrix_host(self, x: Vector, raised: bool, cut: tuple[int, int] | None, key: int) -> Any:
         """Such a matrix from and to the host: one graph, one wait; None where that is not worth it.
 
-        ``cut`` is the number of runs and their length, None for all rows; `spread` says where they begin.
+        What comes back is overwritten by the next one. ``cut`` is the number of runs and their length, None for all
+        rows; `spread` says where they begin.
         """
         if self._data[0].dtype == torch.float64:
             return None
@@ -401,7 +402,7 @@ class FusedSums(Sums):
             at = self.room(d + 1)
             make, out, kept, starts = self._matrix_at(at, raised, cut)
             graph = self._matrices[raised, cut] = Captured(at, out, make, keep=(*kept, starts))
-        return graph.run(np.append(x, float(key)))[None, :d, :d].copy()
+        return graph.run(np.append(x, float(key)))[None, :d, :d]
 
     def _matrix_at(
         self, at: Tensor, raised: bool, cut: tuple[int, int] | None

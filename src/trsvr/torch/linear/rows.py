@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Numbers that are widened at a time: what a cache of the host holds, or what keeps a device busy, but no more there than
-# this part of X.
+# Numbers that are widened at a time: what a cache of the host holds, or what keeps a device busy, but no more than this
+# part of X there.
 _BLOCK = 2**22
 _DEVICE_BLOCK = 2**25
 _PART = 8
