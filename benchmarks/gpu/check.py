@@ -102,9 +102,9 @@ def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
         for found, wanted in zip(b.changes(x, v, runs), a.changes(x, v, runs), strict=True):
             near(found, wanted, tolerance, "changes")
         if hasattr(b, "spread") and dtype == np.float32:
-            starts = b.spread(21, 99)
-            stretch = starts.double() * (21 / n)
-            assert torch.equal(stretch.floor().long(), torch.arange(21, device=x.device)), "runs are not spread"
+            starts = b.spread(21, length, 99)
+            late = starts - torch.arange(21, device=x.device, dtype=torch.float64) * (n / 21)
+            assert -b.phases_of(length) < float(late.min()) <= float(late.max()) < n / 21, "runs are not spread"
             for cut in ((21, length), None):
                 found = b.matrix_host(x.cpu().numpy(), False, cut, 99)
                 wanted = a.matrices(x, False, None if cut is None else Runs(starts, length))
@@ -114,6 +114,21 @@ def check_sums(loss, n, p, dtype, sparse, intercept, weighted, device):
     again = b.evaluate(x)
     assert torch.equal(again[1], b.evaluate(x)[1]), "same input, other bits"
     assert again[0] == b.evaluate(x)[0], "same input, other bits"
+
+
+def check_line(loss, n, p, dtype, intercept, weighted, device):
+    """Derivatives along a step, at its end, against plain torch; all rows are looked at."""
+    plain, fused, rng = pair(loss, n, p, dtype, False, intercept, weighted, device)
+    here, there = fused.curvature_view(), plain.curvature_view()
+    x, step = 0.5 * rng.normal(size=(2, plain.n_parameters))
+    _, gradient = here.evaluate(x)
+    slope, curvature, rows = here.line(x, gradient, step)
+    assert rows == plain.n_samples, f"{rows} rows"
+    _, wanted = there.evaluate(x + step)
+    bend = there.product(step) + plain.penalty.curvatures(x + step) * step
+    tolerance = 1e-12 if dtype == np.float64 else 1e-6
+    near(slope, wanted @ step, tolerance, "slope")
+    near(curvature, bend @ step, tolerance, "curvature")
 
 
 def check_variants(dtype, intercept, device, n=200_001, p=7):
@@ -162,7 +177,7 @@ def check_inner_steps(loss, dtype, device, n=5000, p=9, intercept=True, weighted
     found, steps = fused.sums.inner_steps(*arguments, (count, length, most), key)
     x, made = start, 0
     for step in range(most):
-        starts = fused.sums.starts(step, count, key)
+        starts = fused.sums.starts(step, count, length, key)
         assert 0 <= int(starts.min()) <= int(starts.max()) < n, "a run begins outside the data"
         halves = plain.sums.changes(plain.to_device(at), plain.to_device(x), Runs(starts, length))
         one, two = (half.cpu().numpy() / (count // 2 * length) for half in halves)
@@ -237,6 +252,7 @@ def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12
     near(view.shared(), sums.matrices(at).mean(0).numpy() / n, digits, "shared matrix")
     first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
     assert first.success, first.message
+    assert host.success, host.message
     assert (first.x == second.x).all(), "two runs differ"
     near(first.value, host.value, 1e-11, "minimum")
 
@@ -248,6 +264,7 @@ def check_wide(device, n=20_000, p=600):
     assert type(there.curvature_view()).__name__ == "WideTensorView"
     first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
     assert first.success, first.message
+    assert host.success, host.message
     assert (first.x == second.x).all(), "two runs differ"
     near(first.value, host.value, 1e-11, "minimum")
 
@@ -272,7 +289,7 @@ def check_memory(device, solves=1000):
 
 def all_checks(device="cuda", small=False):
     """(name, function) of every check."""
-    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (900, 37), (700, 150))
+    sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (900, 37), (700, 150), (600, 301))
     for loss, dtype, sparse, (n, p) in itertools.product(LOSSES, (np.float64, np.float32), (False, True), sizes):
         for intercept, weighted in ((False, False), (True, True)):
             name = f"sums {type(loss).__name__} {np.dtype(dtype)} {n}x{p} sparse={sparse} {intercept} {weighted}"
@@ -282,16 +299,33 @@ def all_checks(device="cuda", small=False):
                     check_sums(loss, n, p, dtype, sparse, intercept, weighted, device)
                 ),
             )
+    if not small:  # rows whose length is no multiple of 16 bytes, enough of them for samples of whole lines
+        for dtype, p, intercept in ((np.float32, 27, True), (np.float32, 54, False), (np.float64, 27, False)):
+            name = f"sums Logistic {np.dtype(dtype)} 70003x{p} {intercept}"
+            yield (
+                name,
+                lambda dtype=dtype, p=p, intercept=intercept: check_sums(
+                    LOSSES[0], 70_003, p, dtype, False, intercept, intercept, device
+                ),
+            )
+    for loss, dtype, p in itertools.product(LOSSES[:4], (np.float64, np.float32), (100, 250, 500)):
+        if small and p > 100:
+            continue
+        name = f"along a line {type(loss).__name__} {np.dtype(dtype)} {p}"
+        yield name, lambda loss=loss, dtype=dtype, p=p: check_line(loss, 640, p, dtype, p == 100, False, device)
     for dtype, intercept in ((np.float32, False), (np.float64, True)):
         name = f"variants {np.dtype(dtype)} {intercept}"
         yield name, lambda dtype=dtype, intercept=intercept: check_variants(dtype, intercept, device)
-    kinds = (("few", 9, True), ("few plain", 12, False), ("few, odd", 37, True))
-    for loss, dtype, (kind, p, extras) in itertools.product(LOSSES[:4], (np.float64, np.float32), kinds):
+    kinds = (
+        ("few", 9, True, 5000), ("few plain", 12, False, 5000), ("few, odd", 37, True, 5000),
+        ("many rows, odd", 27, True, 70_003),
+    )  # fmt: skip
+    for loss, dtype, (kind, p, extras, n) in itertools.product(LOSSES[:4], (np.float64, np.float32), kinds):
         name = f"inner steps {type(loss).__name__} {np.dtype(dtype)} {kind}"
         yield (
             name,
-            lambda loss=loss, dtype=dtype, p=p, extras=extras: check_inner_steps(
-                loss, dtype, device, 5000, p, extras, extras
+            lambda loss=loss, dtype=dtype, p=p, extras=extras, n=n: check_inner_steps(
+                loss, dtype, device, n, p, extras, extras
             ),
         )
     if small:
@@ -307,8 +341,12 @@ def all_checks(device="cuda", small=False):
     for memory in (0, 400_000, 10**9):
         yield f"streamed, {memory} bytes stay", lambda memory=memory: check_streamed(device, memory)
     for dtype, intercept, weighted in ((np.float32, True, False), (np.float32, False, True), (np.float64, True, True)):
-        name = f"several outputs, {dtype.__name__}, intercept {intercept}, weights {weighted}"
-        yield name, lambda d=dtype, i=intercept, w=weighted: check_outputs(d, i, w, device)
+        for p, classes in ((70, 12), (130, 12), (13, 3), (33, 30)):
+            name = f"outputs, {dtype.__name__}, {p} columns, {classes} classes, {intercept} {weighted}"
+            yield (
+                name,
+                lambda d=dtype, i=intercept, w=weighted, p=p, k=classes: check_outputs(d, i, w, device, p=p, classes=k),
+            )
     yield "memory over a thousand solves", lambda: check_memory(device)
 
 
@@ -316,6 +354,8 @@ def run(arguments) -> dict:
     """The checks that were asked for, one after the other."""
     begun, passed, failed, left = time.perf_counter(), 0, [], 0
     first, jobs = arguments.part
+    if jobs > 1:
+        torch.set_num_threads(1)
     chosen = [pair for pair in all_checks(small=arguments.sanitize) if arguments.match in pair[0]]
     for name, check in chosen[first::jobs]:
         if time.perf_counter() - begun > arguments.seconds:

@@ -27,7 +27,7 @@ def passes(problem) -> dict[str, float]:
     times["full pass"] = device_time(lambda: sums.evaluate_tensors(x))
     times["Hessian product"] = device_time(lambda: sums.product(x, x))
     times["matrix of all rows"] = device_time(lambda: sums.matrices(x), 5)
-    runs = Runs(sums.spread(int(5e8 / 28**2) // 64, 0), 64)
+    runs = Runs(sums.spread(int(5e8 / 28**2) // 64, 64, 0), 64)
     times[f"matrix of {runs.size} rows"] = device_time(lambda: sums.matrices(x, False, runs))
     plain = LinearModel(X, sums.labels, problem.loss, problem.regularizer, fused=False)
     times["plain torch pass"] = device_time(lambda: plain.sums.evaluate_tensors(x), 5)

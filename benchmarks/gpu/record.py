@@ -22,6 +22,7 @@ SOLVES = {
     "streamed": "Logistic regression, rows streamed from host memory",
     "streamed_once": "The same, with room for all rows on the device",
 }
+GAPS = ("0.001", "1e-06", "1e-09")
 CHECKS = {
     "check": "check.py",
     "sanitize": "check.py --sanitize (small launches) under compute-sanitizer's memcheck",
@@ -106,6 +107,34 @@ def solve(name: str, found: dict) -> list[str]:
     return lines
 
 
+def probe(found: dict) -> list[str]:
+    """Widths with one output, and the linear probe."""
+    lines = ["### The linear probe, and one output at many widths (`probe.py`)", "", where(found["about"]) + ".", ""]
+    reached = [[milliseconds(row["reached"][name]) for name in ("newton", "lbfgs")] for row in found["one output"]]
+    rows = [
+        [
+            f"{row['rows']:,} × {row['columns']}",
+            milliseconds(row["trsvr"]["to gap"]),
+            f"{milliseconds(row['trsvr']['whole call'])}, {row['trsvr']['epochs']} epochs",
+            *rivals,
+        ]
+        for row, rivals in zip(found["one output"], reached, strict=True)
+    ]
+    head = ["logistic, λ = 1e-5", "trsvr to 1e-9", "its whole call", "Newton to 1e-9", "L-BFGS to 1e-9"]
+    lines += table(head, rows)
+    rows = [
+        [
+            f"{row['rows']:,} × {row['columns']} × {row['classes']}, λ = {row['l2']:g}",
+            *(", ".join(milliseconds(row["to gap"][name][gap]) for gap in GAPS) for name in ("trsvr", "lbfgs")),
+            f"{row['GiB']:.2f} GiB, {row['memory over X']:.1f} × X",
+            row["date"],
+        ]
+        for row in found["softmax"]
+    ]
+    head = ["softmax", "trsvr to " + ", ".join(GAPS), "L-BFGS in float32", "most memory, X included", "when"]
+    return lines + table(head, rows)
+
+
 def measured() -> list[str]:
     """All tables."""
     lines = ["## Checks", ""]
@@ -130,7 +159,8 @@ def measured() -> list[str]:
             lines += solve(name, json.loads(path.read_text(encoding="utf-8")))
         else:
             lines += [f"### {title}", "", f"Not measured yet (`{name}.py`).", ""]
-    return lines
+    path = RESULTS / "probe.json"
+    return lines + (probe(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else [])
 
 
 def draw_missing() -> None:
@@ -154,7 +184,7 @@ def note_sanitizer(path: Path, log: Path) -> None:
 def main() -> None:
     if len(sys.argv) > 1:
         RESULTS.mkdir(exist_ok=True)
-        for name in (*SOLVES, *CHECKS):
+        for name in (*SOLVES, *CHECKS, "probe"):
             for ending in (".json", ".png"):
                 source = Path(sys.argv[1]) / (name + ending)
                 if source.exists():

@@ -29,6 +29,16 @@ class Draws(NamedTuple):
         """The numbers for one purpose; there is one stream for every batch, and for every matrix."""
         return generator(self.seed, self.epoch, _PURPOSES[purpose], number)
 
+    def key(self, purpose: str) -> int:
+        """A number below 2³¹ from which a device draws: the last step of splitmix64 for each of what it depends on."""
+        word = 0
+        for number in (self.seed, self.epoch, _PURPOSES[purpose]):
+            word = (word + number + 0x9E3779B97F4A7C15) % 2**64
+            word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+            word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) % 2**64
+            word ^= word >> 31
+        return word >> 33
+
 
 #: For a look aside that is no run's: all rows, say, of which none is drawn.
 NO_EPOCH = Draws(0, 2**62)

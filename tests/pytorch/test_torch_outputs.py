@@ -15,6 +15,7 @@ from trsvr.problems import LinearModel as CompiledModel
 from trsvr.problems.steps import Exit
 from trsvr.torch import LinearModel
 from trsvr.torch.linear import outputs
+from trsvr.torch.linear.cg import ConjugateGradients, Goal
 from trsvr.torch.linear.outputs import OutputTensorView
 
 N, P, K = 300, 11, 4
@@ -77,10 +78,10 @@ def test_conjugate_gradients_are_those_of_the_host(shared, radius):
     inner = SharedNorm(diagonal, correlation_factor(view.shared(), penalty[::K])) if shared else DiagonalNorm(diagonal)
     norm = ShiftNorm(inner, penalty, K)
     host = preconditioned_cg(lambda v: view.product(v) + penalty * v, norm, gradient, radius, 1e-6, 200)
-    device = outputs.conjugate_gradients(
-        lambda v: view._product(v) + problem.to_device(penalty) * v, view._solver(norm), problem.to_device(gradient),
-        radius, 1e-6, 200, 1e-15, lambda: False, 3,
-    )  # fmt: skip
+    there, along = problem.to_device(gradient), problem.to_device(penalty)
+    steps = ConjugateGradients(there, lambda v: view._product(v) + along * v, view._solver(norm), 1e-15)
+    steps.run(2.0 * there, Goal(radius, 1e-3, 200, lambda: False), 2)  # what one step leaves, the next one forgets
+    device = steps.run(there, Goal(radius, 1e-6, 200, lambda: False), 3)
     assert device.exit is host.exit is (Exit.TOLERANCE if radius == math.inf else Exit.BOUNDARY)
     assert device.products == host.products
     np.testing.assert_allclose(device.step, host.step, rtol=1e-6, atol=1e-9)

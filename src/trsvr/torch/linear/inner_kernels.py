@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trsvr.torch.linear.kernels import _change, _folded, _tile
+from trsvr.torch.linear.kernels import _change, _columns, _folded, _put, _tile, _vector
 
 
 @triton.jit
@@ -23,18 +23,18 @@ def random_starts(key, run, n):
 
 
 @triton.jit(do_not_specialize=["key", "first", "n", "count"])
-def list_starts(OUT, key, first, n, count, B: tl.constexpr):
+def list_starts(OUT, key, first, n, count, B: tl.constexpr, PHASES: tl.constexpr):
     run = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(OUT + run, random_starts(key, first + run, n).to(tl.int64), mask=run < count)
+    tl.store(OUT + run, PHASES * random_starts(key, first + run, n // PHASES).to(tl.int64), mask=run < count)
 
 
 @triton.jit(do_not_specialize=["n", "count"])
-def list_spread(OUT, KEY, n, count, B: tl.constexpr):
-    """A random start in each of ``count`` equal stretches; the key lies on the device."""
+def list_spread(OUT, KEY, n, count, B: tl.constexpr, PHASES: tl.constexpr):
+    """A random start in each of ``count`` equal stretches, at a row of the first phase; the key is on the device."""
     run = tl.program_id(0) * B + tl.arange(0, B)
     bits = tl.randint(tl.load(KEY).to(tl.int32), run).to(tl.uint32, bitcast=True).to(tl.float64)
     start = (run.to(tl.float64) + bits / 4294967296.0) * (n.to(tl.float64) / count.to(tl.float64))
-    tl.store(OUT + run, tl.minimum(start.to(tl.int64), n - 1), mask=run < count)
+    tl.store(OUT + run, tl.minimum(start.to(tl.int64), n - 1) // PHASES * PHASES, mask=run < count)
 
 
 @triton.jit
@@ -47,38 +47,42 @@ def _batch(scalars, going):
 
 
 @triton.jit
-def _rows_at(place, half, key, step, count, shift, n):
-    """Rows at such places of one half of the step's batch: the runs begin anywhere and wrap around."""
-    run = (place >> shift) + half * (count // 2)
-    return (random_starts(key, step * count + run, n) + (place & ((1 << shift) - 1))) % n
+def _lines_at(place, half, key, step, count, shift, n, PHASES: tl.constexpr):
+    """Lines of one phase at such places of one half of the step's batch: the runs begin anywhere and wrap around."""
+    short = shift - PHASES // 2
+    run = (place >> short) + half * (count // 2)
+    return (random_starts(key, step * count + run, n // PHASES) + (place & ((1 << short) - 1))) % (n // PHASES)
 
 
 @triton.jit(do_not_specialize=["n", "step"])
 def inner_changes(
     X, Y, WEIGHTS, PLAN, STATE, OUT, n, step, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr, PHASES: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """`change_pass` on runs from places of its own choice; nothing is done once the steps have ended."""
-    program = tl.program_id(0)
     delta = tl.load(DELTA)
     programs = tl.num_programs(0) // 2
-    half = program // programs
-    cols = tl.arange(0, D)
-    w = tl.load(PLAN + cols)
-    v = tl.load(STATE + cols)
+    half = tl.program_id(0) // programs
+    program = tl.program_id(0) % programs
+    phase = program % PHASES
+    cols = _columns(phase, P, D, PHASES, V)
+    w = _vector(PLAN, cols, P, INTERCEPT)
+    v = _vector(STATE, cols, P, INTERCEPT)
     count, shift, key, size = _batch(PLAN + 2 * D + D * D, tl.load(STATE + D))
+    size = size // PHASES
     total = tl.zeros([FOLD, D], tl.float64)
-    for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
+    for tile in tl.range(program // PHASES, tl.cdiv(size, R), programs // PHASES, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
         valid = place < size
-        rows = _rows_at(place, half, key, step, count, shift, n)
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        lines = _lines_at(place, half, key, step, count, shift, n, PHASES)
+        rows = lines * PHASES + phase
+        x = _tile(X, lines, valid, cols, phase, n, P, D, INTERCEPT, PHASES, V)
         before = tl.sum(x * w[None, :], 1)
         after = tl.sum(x * v[None, :], 1)
         change = _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS, WEIGHTED)
         total += _folded(x * change[:, None], R, FOLD, D)
-    tl.store(OUT + program * D + cols, tl.sum(total, 0))
+    _put(OUT + tl.program_id(0) * D, tl.sum(total, 0), cols, P, D, INTERCEPT)
 
 
 @triton.jit(do_not_specialize=["parts", "step"])

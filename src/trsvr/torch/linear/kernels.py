@@ -7,6 +7,10 @@ may be float32; every product and sum is float64. An intercept is a column of on
 A margin ends in every thread that holds a part of the row, and one of them writes it down where it is needed elsewhere.
 All of them must have the same bits then. Adding a neighbour's sum to one's own does that, but not if one's own is a
 single product that is rounded together with the sum: such launches say ``enable_fp_fusion=False``.
+
+A thread reads V numbers of a row at once, 16 bytes, where rows begin at multiples of that. Where their length is none,
+every PHASES-th row begins at the same place between two: a program works off rows of one such phase only, from the
+last multiple of V before them. What it reads of the rows before and after is multiplied by zero, or left out.
 """
 
 # ruff: noqa: D103  # kernels are described where they are launched
@@ -67,9 +71,41 @@ def _raise(z, slope, curvature, RAISED: tl.constexpr):
 
 
 @triton.jit
-def _tile(X, rows, valid, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
-    """Rows as a tile of float64, with the column of ones."""
-    x = _wide_tile(X, rows, valid, cols, P)
+def _columns(phase, P: tl.constexpr, D: tl.constexpr, PHASES: tl.constexpr, V: tl.constexpr):
+    """Which column lies where in a tile; negative: of the row before."""
+    cols = tl.arange(0, D)
+    if PHASES > 1:
+        cols -= (phase * P) % V
+    return cols
+
+
+@triton.jit
+def _vector(AT, cols, P: tl.constexpr, INTERCEPT: tl.constexpr):
+    return tl.load(AT + cols, mask=(cols >= 0) & (cols < P + INTERCEPT), other=0.0)
+
+
+@triton.jit
+def _put(OUT, numbers, cols, P: tl.constexpr, D: tl.constexpr, INTERCEPT: tl.constexpr):
+    """Write down D numbers: those of the columns, and zeros."""
+    inside = (cols >= 0) & (cols < P + INTERCEPT)
+    tl.store(OUT + tl.where(cols < 0, cols + D, cols), tl.where(inside, numbers, 0.0))
+
+
+@triton.jit
+def _tile(
+    X, lines, valid, cols, phase, n,
+    P: tl.constexpr, D: tl.constexpr, INTERCEPT: tl.constexpr, PHASES: tl.constexpr, V: tl.constexpr,
+):  # fmt: skip
+    """Rows ``lines * PHASES + phase`` as a tile of float64, with the column of ones."""
+    if PHASES == 1:
+        x = _wide_tile(X, lines, valid, cols, P)
+    else:
+        # No number is read beyond the 16 bytes that hold the last one of X.
+        raw = tl.arange(0, D)
+        begin = tl.multiple_of(phase * P - (phase * P) % V, V)
+        starts = lines.to(tl.int64)[:, None] * (PHASES * P)
+        there = starts + (begin + raw // V * V)[None, :] < n.to(tl.int64) * P
+        x = tl.load(X + starts + (begin + raw)[None, :], mask=valid[:, None] & there, other=0.0).to(tl.float64)
     if INTERCEPT:
         x = tl.where(cols[None, :] == P, 1.0, x)
     return x
@@ -121,24 +157,26 @@ def full_pass(
     X, Y, WEIGHTS, AT, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
     INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, MULTIPLIED: tl.constexpr,
-    CHUNK: tl.constexpr, FOLD: tl.constexpr,
+    CHUNK: tl.constexpr, FOLD: tl.constexpr, PHASES: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """Value, gradient and curvature. MULTIPLIED: one logarithm for CHUNK rows. FOLD: see `_folded`."""
-    program = tl.program_id(0)
-    programs = tl.num_programs(0)
-    tiles = tl.cdiv(n, R)
+    program = tl.program_id(0) // PHASES
+    programs = tl.num_programs(0) // PHASES
+    phase = tl.program_id(0) % PHASES
+    mine = (n - phase + PHASES - 1) // PHASES
+    tiles = tl.cdiv(mine, R)
     delta = tl.load(DELTA)
-    cols = tl.arange(0, D)
-    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
+    cols = _columns(phase, P, D, PHASES, V)
+    w = _vector(AT, cols, P, INTERCEPT)
     gradient = tl.zeros([FOLD, D], tl.float64)
     values = tl.zeros([R], tl.float64)
     curvatures = tl.zeros([R], tl.float64)
     for begin in range(program, tiles, CHUNK * programs):
         factors = tl.full([R], 1.0, tl.float64)
         for tile in tl.range(begin, tl.minimum(begin + CHUNK * programs, tiles), programs, num_stages=STAGES):
-            rows = tile * R + tl.arange(0, R)
-            valid = rows < n
-            x = _tile(X, rows, valid, cols, P, INTERCEPT)
+            lines = tile * R + tl.arange(0, R)
+            rows, valid = lines * PHASES + phase, lines < mine
+            x = _tile(X, lines, valid, cols, phase, n, P, D, INTERCEPT, PHASES, V)
             y = _label(Y, rows, valid)
             z = tl.sum(x * w[None, :], 1)
             weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
@@ -152,8 +190,8 @@ def full_pass(
             gradient += _folded(x * (weight * slope)[:, None], R, FOLD, D)
         if MULTIPLIED:
             values += tl.log(factors)
-    OUT += program * (D + 2)
-    tl.store(OUT + cols, tl.sum(gradient, 0))
+    OUT += tl.program_id(0) * (D + 2)
+    _put(OUT, tl.sum(gradient, 0), cols, P, D, INTERCEPT)
     tl.store(OUT + D, tl.sum(values, 0))
     tl.store(OUT + D + 1, tl.sum(curvatures, 0))
 
@@ -163,17 +201,19 @@ def product_pass(
     X, Y, WEIGHTS, AT, ALONG, OUT, n, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
     INTERCEPT: tl.constexpr, RAISED: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
+    PHASES: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
+    phase = tl.program_id(0) % PHASES
+    mine = (n - phase + PHASES - 1) // PHASES
     delta = tl.load(DELTA)
-    cols = tl.arange(0, D)
-    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
-    v = tl.load(ALONG + cols, mask=cols < P + INTERCEPT, other=0.0)
+    cols = _columns(phase, P, D, PHASES, V)
+    w = _vector(AT, cols, P, INTERCEPT)
+    v = _vector(ALONG, cols, P, INTERCEPT)
     total = tl.zeros([FOLD, D], tl.float64)
-    for tile in tl.range(program, tl.cdiv(n, R), tl.num_programs(0), num_stages=STAGES):
-        rows = tile * R + tl.arange(0, R)
-        valid = rows < n
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+    for tile in tl.range(tl.program_id(0) // PHASES, tl.cdiv(mine, R), tl.num_programs(0) // PHASES, num_stages=STAGES):
+        lines = tile * R + tl.arange(0, R)
+        rows, valid = lines * PHASES + phase, lines < mine
+        x = _tile(X, lines, valid, cols, phase, n, P, D, INTERCEPT, PHASES, V)
         y = _label(Y, rows, valid)
         z = tl.sum(x * w[None, :], 1)
         t = tl.sum(x * v[None, :], 1)
@@ -181,7 +221,18 @@ def product_pass(
         weight = _weight(WEIGHTS, rows, valid, WEIGHTED)
         change = weight * _raise(z, slope, curvature, RAISED) * t
         total += _folded(x * change[:, None], R, FOLD, D)
-    tl.store(OUT + program * D + cols, tl.sum(total, 0))
+    _put(OUT + tl.program_id(0) * D, tl.sum(total, 0), cols, P, D, INTERCEPT)
+
+
+@triton.jit
+def run_lines(STARTS, place, valid, shift, n, PHASES: tl.constexpr):
+    """Lines of one phase at such places of runs of 2^shift rows: they wrap around at the end of the data.
+
+    With several phases runs begin at a row of the first.
+    """
+    short = shift - PHASES // 2
+    first = tl.load(STARTS + (place >> short), mask=valid, other=0).to(tl.int32) // PHASES
+    return (first + (place & ((1 << short) - 1))) % (n // PHASES)
 
 
 @triton.jit(do_not_specialize=["n", "count", "shift"])
@@ -189,23 +240,21 @@ def gram_pass(
     X, Y, WEIGHTS, AT, STARTS, OUT, n, count, shift, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
     INTERCEPT: tl.constexpr, RAISED: tl.constexpr, ALL: tl.constexpr, STAGES: tl.constexpr,
+    PHASES: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """Over all rows, or over ``count`` runs of 2^shift rows; for float32 rows."""
-    program = tl.program_id(0)
+    phase = tl.program_id(0) % PHASES
     delta = tl.load(DELTA)
-    cols = tl.arange(0, D)
-    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
+    cols = _columns(phase, P, D, PHASES, V)
+    w = _vector(AT, cols, P, INTERCEPT)
     total = tl.zeros([D, D], tl.float64)
-    size = n if ALL else count << shift
-    for tile in tl.range(program, tl.cdiv(size, R), tl.num_programs(0), num_stages=STAGES):
+    size = (n - phase + PHASES - 1) // PHASES if ALL else (count << shift) // PHASES
+    for tile in tl.range(tl.program_id(0) // PHASES, tl.cdiv(size, R), tl.num_programs(0) // PHASES, num_stages=STAGES):
         place = tile * R + tl.arange(0, R)
         valid = place < size
-        if ALL:
-            rows = place
-        else:
-            rows = tl.load(STARTS + (place >> shift), mask=valid, other=0).to(tl.int32) + (place & ((1 << shift) - 1))
-            rows = rows % n
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        lines = place if ALL else run_lines(STARTS, place, valid, shift, n, PHASES)
+        rows = lines * PHASES + phase
+        x = _tile(X, lines, valid, cols, phase, n, P, D, INTERCEPT, PHASES, V)
         y = _label(Y, rows, valid)
         z = tl.sum(x * w[None, :], 1)
         _, slope, curvature = _terms(z, y, delta, LOSS)
@@ -215,15 +264,17 @@ def gram_pass(
         # Products of a tile in float32 proper, which is faster here than three products of tensor cores; sums over
         # tiles are float64 again.
         total += tl.dot(tl.trans(x), x, input_precision="ieee").to(tl.float64)
-    places = cols[:, None] * D + cols[None, :]
-    tl.store(OUT + program * D * D + places, total)
+    inside = (cols >= 0) & (cols < P + INTERCEPT)
+    around = tl.where(cols < 0, cols + D, cols)
+    places = tl.program_id(0) * D * D + around[:, None] * D + around[None, :]
+    tl.store(OUT + places, tl.where(inside[:, None] & inside[None, :], total, 0.0))
 
 
 @triton.jit(do_not_specialize=["n", "count", "shift"])
 def change_pass(
     X, Y, WEIGHTS, AT, TO, STARTS, OUT, n, count, shift, DELTA,
     P: tl.constexpr, D: tl.constexpr, R: tl.constexpr, LOSS: tl.constexpr, WEIGHTED: tl.constexpr,
-    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
+    INTERCEPT: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr, V: tl.constexpr,
 ):  # fmt: skip
     """The first half of the programs sums over the first half of the runs, the second over the second."""
     program = tl.program_id(0)
@@ -231,8 +282,8 @@ def change_pass(
     programs = tl.num_programs(0) // 2
     half = program // programs
     cols = tl.arange(0, D)
-    w = tl.load(AT + cols, mask=cols < P + INTERCEPT, other=0.0)
-    v = tl.load(TO + cols, mask=cols < P + INTERCEPT, other=0.0)
+    w = _vector(AT, cols, P, INTERCEPT)
+    v = _vector(TO, cols, P, INTERCEPT)
     total = tl.zeros([FOLD, D], tl.float64)
     size = (count // 2) << shift
     for tile in tl.range(program % programs, tl.cdiv(size, R), programs, num_stages=STAGES):
@@ -240,7 +291,7 @@ def change_pass(
         valid = place < size
         run = (place >> shift) + half * (count // 2)
         rows = (tl.load(STARTS + run, mask=valid, other=0).to(tl.int32) + (place & ((1 << shift) - 1))) % n
-        x = _tile(X, rows, valid, cols, P, INTERCEPT)
+        x = _tile(X, rows, valid, cols, 0, n, P, D, INTERCEPT, 1, V)
         before = tl.sum(x * w[None, :], 1)
         after = tl.sum(x * v[None, :], 1)
         change = _change(before, after, Y, WEIGHTS, rows, valid, delta, LOSS, WEIGHTED)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from trsvr._arrays import Matrix, Vector
 from trsvr.parts.norms import DiagonalNorm, SharedNorm, ShiftNorm
-from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
+from trsvr.problems.steps import StepRequest, StepTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming
+from trsvr.torch.linear.cg import ConjugateGradients, Goal
 from trsvr.torch.linear.rows import DenseRows
 from trsvr.torch.linear.sums import Sums
 from trsvr.torch.linear.view import TensorView
@@ -47,6 +48,7 @@ class Table:
         self.values: Tensor | None = None
         self.owner: Any = None  # a view and its point
         self.inverse: tuple[Matrix, Tensor] | None = None
+        self.recorded: dict[bool, _Recorded] = {}  # conjugate gradients as graphs, with a shared matrix and without
         rows: Any = sums.rows
         self.kept = sums.outputs <= _LARGEST_TABLE * sums.rows.columns
         self.shape, self.type, self.device = (sums.n_rows, sums.outputs), rows.values.dtype, sums.device
@@ -81,6 +83,7 @@ class OutputTensorView(TensorView):
         if sums.table is None:
             sums.table = Table(sums)
         self._table: Table = sums.table
+        self._reads_once = sums.reads_once and self._table.kept
         known = self._prices.with_shared(self.n_rows, self.d // self.n_outputs, self.n_outputs)
         # Directions that improve a norm would have to travel.
         self._prices = known._replace(direction=math.inf, factor=known.factor + _ONE_BY_ONE)
@@ -126,6 +129,8 @@ class OutputTensorView(TensorView):
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
         self.x, self._at, self._raised = x.copy(), None, False
+        if self._reads_once:
+            return self._evaluate_once()
         W, shift = self._apart(self.at)
         back, intercepts = self._sums_at(W)
         value, total = (torch.zeros((), device=W.device, dtype=torch.float64) for _ in range(2))
@@ -149,10 +154,28 @@ class OutputTensorView(TensorView):
         penalty = self.problem.penalty
         return float(numbers[0]) / self.n_rows + penalty.value(x), numbers[2:] + penalty.slopes(x)
 
+    def _evaluate_once(self) -> tuple[float, Vector]:
+        """The same with one reading of X."""
+        value, gradient, self._total = self.sums.pass_host(self.x, self._table.room())
+        self._table.owner = self, self.x
+        penalty = self.problem.penalty
+        return value / self.n_rows + penalty.value(self.x), gradient / self.n_rows + penalty.slopes(self.x)
+
+    def _fill_table(self) -> None:
+        """Let the table be of this view's point."""
+        if not self._is_known:
+            self.sums.pass_host(self.x, self._table.room())
+            self._table.owner = self, self.x
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether the table is of this view's point."""
+        owner = self._table.owner
+        return owner is not None and owner[0] is self and owner[1] is self.x
+
     def _curved(self, wide: bool = False) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Blocks of rows, and the slopes that make their curvatures, in the type of X; ``wide``: rows are copied."""
-        table, owner = self._table, self._table.owner
-        known = owner is not None and owner[0] is self and owner[1] is self.x
+        table, known = self._table, self._is_known
         W, shift = self._apart(self.at)
         for piece, block in self._blocks(self._narrow if known and not wide else self._wide):
             if known:
@@ -195,6 +218,9 @@ class OutputTensorView(TensorView):
         return self._product(self.problem.to_device(v)).cpu().numpy()
 
     def _product(self, v: Tensor) -> Tensor:
+        if self._reads_once and not self._raised:
+            self._fill_table()
+            return scaled_product(self.sums, v, self._table.room()) / self.n_rows
         size = v.abs().amax().clamp(min=torch.finfo(torch.float64).tiny)
         V, shift = self._apart(v / size)
         V = V.to(self._values.dtype).contiguous()
@@ -246,107 +272,89 @@ class OutputTensorView(TensorView):
         norm = request.norm
         if not isinstance(norm, ShiftNorm) or not isinstance(norm.norm, DiagonalNorm | SharedNorm):
             return super().step(request)
-        penalty = self.problem.to_device(request.penalty)
-        found = conjugate_gradients(
-            lambda v: self._product(v) + penalty * v, self._solver(norm), self.problem.to_device(request.gradient),
-            request.alpha * request.size, request.tolerance, request.most_products, _FLAT[self._values.dtype],
-            request.give_up, self._unseen,
-        )  # fmt: skip
+        penalty, gradient = self.problem.to_device(request.penalty), self.problem.to_device(request.gradient)
+        goal = Goal(request.alpha * request.size, request.tolerance, request.most_products, request.give_up)
+        solver, flat = self._solver(norm), _FLAT[self._values.dtype]
+        if self._reads_once and not self._raised and self._values.device.type == "cuda":
+            self._fill_table()
+            kind = solver.inverse is not None
+            if kind not in self._table.recorded:
+                self._table.recorded[kind] = _Recorded(self.sums, self._table.room(), solver, flat)
+            found = self._table.recorded[kind].run(gradient, penalty, solver, goal)
+        else:
+            steps = ConjugateGradients(gradient, lambda v: self._product(v) + penalty * v, solver, flat)
+            found = steps.run(gradient, goal, self._unseen)
         return StepTaken(found, request.alpha, predicted_gradient=request.gradient + found.product)
 
-    def _solver(self, norm: ShiftNorm) -> Any:
+    def _solver(self, norm: ShiftNorm) -> _Solver:
         """P⁻¹ of such a norm, on the device."""
-        send, K, inner = self.problem.to_device, self.n_outputs, norm.norm
-        shifted = send(norm.inverse)[:, None]
+        send, inner, inverse = self.problem.to_device, norm.norm, None
         if isinstance(inner, SharedNorm):
             if self._table.inverse is None or self._table.inverse[0] is not inner.factor:
                 factor = torch.from_numpy(np.ascontiguousarray(inner.factor)).to(self._values.device)
                 self._table.inverse = inner.factor, torch.cholesky_inverse(factor)
-            inverse, scale = self._table.inverse[1], send(1.0 / inner.root).reshape(-1, K)
+            inverse, scale = self._table.inverse[1], send(1.0 / inner.root)
         else:
             assert isinstance(inner, DiagonalNorm)
-            inverse, scale = None, send(1.0 / inner.diagonal).reshape(-1, K)
-
-        def solve(v: Tensor) -> Tensor:
-            R = v.reshape(-1, K)
-            means = R.mean(1, keepdim=True)
-            Z = (R - means) * scale
-            if inverse is not None:
-                Z = (inverse @ Z) * scale
-            Z += means * shifted - Z.mean(1, keepdim=True)
-            return Z.reshape(-1)
-
-        return solve
+            scale = send(1.0 / inner.diagonal)
+        return _Solver(send(norm.inverse)[:, None], scale.reshape(-1, self.n_outputs), inverse)
 
 
-class _Numbers(NamedTuple):
-    """What conjugate gradients know beside their vectors, all on the device."""
+class _Solver:
+    """P⁻¹ of a `ShiftNorm`: of a diagonal, or of correlations that all outputs share."""
 
-    rr: Tensor
-    zz: Tensor
-    zd: Tensor
-    dd: Tensor
-    stiffest: Tensor
-    going: Tensor  # 1 until they end
-    cut: Tensor  # 1 where they ended at the boundary
-    products: Tensor
+    def __init__(self, shifted: Tensor, scale: Tensor, inverse: Tensor | None) -> None:
+        self.shifted, self.scale, self.inverse = shifted, scale, inverse
+
+    def __call__(self, v: Tensor) -> Tensor:
+        """P⁻¹v."""
+        R = v.reshape(self.scale.shape)
+        means = R.mean(1, keepdim=True)
+        Z = (R - means) * self.scale
+        if self.inverse is not None:
+            Z = (self.inverse @ Z) * self.scale
+        Z += means * self.shifted - Z.mean(1, keepdim=True)
+        return Z.reshape(-1)
+
+    def like(self) -> _Solver:
+        """Another one of the same kind, with room of its own."""
+        return _Solver(*(None if t is None else t.clone() for t in self._parts))  # type: ignore[arg-type]
+
+    def take(self, other: _Solver) -> None:
+        """Become the other one."""
+        for mine, its in zip(self._parts, other._parts, strict=True):
+            if mine is not None and its is not None:
+                mine.copy_(its)
+
+    @property
+    def _parts(self) -> tuple[Tensor | None, ...]:
+        return self.shifted, self.scale, self.inverse
 
 
-def conjugate_gradients(
-    product: Any,
-    solve: Any,
-    gradient: Tensor,
-    radius: float,
-    tolerance: float,
-    most: int,
-    flat: float,
-    give_up: Any,
-    unseen: int,
-) -> NormedStep:
-    """`trsvr.parts.subproblems.preconditioned_cg` for a convex model, without a word to the host after each product.
+class _Recorded:
+    """Conjugate gradients of sums that read X once: an iteration is a graph, and what differs is copied into it."""
 
-    Once they have ended, further iterations change nothing: so the host looks every few of them.
-    """
-    step, curved, residual = torch.zeros_like(gradient), torch.zeros_like(gradient), gradient.clone()
-    solved = solve(residual)
-    direction, rr = -solved, residual @ solved
-    zero, one = torch.zeros_like(rr), torch.ones_like(rr)
-    enough, bound = tolerance * tolerance * rr, radius * radius
-    now = _Numbers(rr, zero, zero, rr, zero, (rr > 0.0).to(rr.dtype), zero, zero)
-    for iteration in range(1, most + 1):
-        along = product(direction)
-        curvature = direction @ along
-        stiffest = torch.maximum(now.stiffest, curvature.abs() / now.dd)
-        # What is left of the gradient lies where H is rounding: a step there would be noise.
-        curves = (curvature > flat * stiffest * now.dd).to(rr.dtype) * now.going
-        length = torch.where(curves > 0.0, now.rr / curvature, zero)
-        beyond = (now.zz + length * (2.0 * now.zd + length * now.dd) > bound).to(rr.dtype) * curves
-        room = (bound - now.zz).clamp(min=0.0)
-        across = now.zd + torch.sqrt(now.zd * now.zd + now.dd * room)
-        length = torch.where(beyond > 0.0, room / across, length)
-        step.add_(direction * length)
-        curved.add_(along * length)
-        residual.add_(along * length)
-        solved = solve(residual)
-        rr = residual @ solved
-        going = curves * (1.0 - beyond) * (rr > enough).to(rr.dtype)
-        beta = torch.where(going > 0.0, rr / now.rr, one)
-        direction = torch.where(going > 0.0, beta * direction - solved, direction)
-        now = _Numbers(
-            torch.where(going > 0.0, rr, now.rr),
-            now.zz + length * (2.0 * now.zd + length * now.dd),
-            torch.where(going > 0.0, beta * (now.zd + length * now.dd), now.zd),
-            torch.where(going > 0.0, rr + beta * beta * now.dd, now.dd),
-            stiffest,
-            going,
-            torch.maximum(now.cut, beyond),
-            now.products + now.going,
+    def __init__(self, sums: Any, slopes: Tensor, solver: _Solver, flat: float) -> None:
+        self._penalty = slopes.new_zeros(sums.n_parameters, dtype=torch.float64)
+        self._solver = solver.like()
+        penalty, n = self._penalty, sums.n_rows
+        self._steps = ConjugateGradients(
+            penalty, lambda v: scaled_product(sums, v, slopes) / n + penalty * v, self._solver, flat
         )
-        if (iteration % unseen == 0 or iteration == most) and (not bool(now.going > 0.0) or give_up()):
-            break
-    zz, cut, going, products = torch.stack([now.zz, now.cut, now.going, now.products]).tolist()
-    exit_ = Exit.BOUNDARY if cut else Exit.ITERATION_LIMIT if going else Exit.TOLERANCE
-    return NormedStep(step.cpu().numpy(), curved.cpu().numpy(), math.sqrt(max(zz, 0.0)), exit_, int(products))
+        self._steps.record()
+
+    def run(self, gradient: Tensor, penalty: Tensor, solver: _Solver, goal: Goal) -> Any:
+        """A step with these."""
+        self._penalty.copy_(penalty)
+        self._solver.take(solver)
+        return self._steps.run(gradient, goal, 1)
+
+
+def scaled_product(sums: Any, v: Tensor, slopes: Tensor) -> Tensor:
+    """Σ Hessians of the losses times v, multiplied in numbers of about one."""
+    size = v.abs().amax().clamp(min=torch.finfo(torch.float64).tiny)
+    product: Tensor = sums.curved(v / size, slopes)
+    return product * size
 
 
 @contextlib.contextmanager

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Numbers that are widened at a time: what a cache of the host holds, or what keeps a device busy.
+# Numbers that are widened at a time: what a cache of the host holds, or what keeps a device busy, but no more than this
+# part of X there.
 _BLOCK = 2**22
 _DEVICE_BLOCK = 2**25
+_PART = 8
 
 
 class DenseRows:
@@ -27,7 +29,8 @@ class DenseRows:
         self.device = values.device
 
     def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        length = max(1, (_BLOCK if self.device.type == "cpu" else _DEVICE_BLOCK) // self.columns)
+        most = _BLOCK if self.device.type == "cpu" else min(_DEVICE_BLOCK, max(_BLOCK, self.n_entries // _PART))
+        length = max(1, most // self.columns)
         for begin in range(0, self.n_rows, length):
             piece = slice(begin, min(begin + length, self.n_rows))
             yield piece, self.values[piece].double()

@@ -200,6 +200,8 @@ class StreamedSums(Sums):
         """Compile what the rows that stay on the device need, which is what the others need."""
         if self.resident is not None:
             self.resident.warm_up(dense)
+            if dense:
+                self.resident.warm_up_steps()
 
     def take(self, indices: Tensor) -> Sums:
         """The same over a copy of the chosen rows, on the device."""

@@ -48,6 +48,8 @@ class Sums:
     """
 
     walks = False  # whether it has `inner_steps`
+    looks_along = False  # whether it has `line_host`
+    reads_once = False  # whether it has `pass_host` and `curved` for several outputs
     draws_itself = False  # whether `matrix_host` is handed a key, from which it draws its rows
     resident: Sums | None = None  # of streamed rows, those that stay on the device
     table: Any = None  # of several outputs, what their views share
@@ -135,6 +137,9 @@ class Sums:
     def warm_up(self, dense: bool) -> None:
         """Nothing is compiled."""
 
+    def warm_up_steps(self) -> None:
+        """Nothing is compiled."""
+
     def total_curvature(self, x: Tensor, raised: bool) -> Tensor:
         """Σ curvatures."""
         return self.curvatures(x, raised).sum()
@@ -169,6 +174,13 @@ class Sums:
     def matrix_host(self, x: Vector, raised: bool, cut: tuple[int, int] | None, key: int) -> Any:
         """Such matrices from and to the host in one call; None where that is not worth it."""
         return None
+
+    def evaluate_with_matrix(self, x: Vector, cut: tuple[int, int] | None, key: int) -> Any:
+        """Both `evaluate_host` and `matrix_host` in one call; None where that is not worth it."""
+        return None
+
+    def warm_up_matrix(self, cut: tuple[int, int] | None) -> None:
+        """Nothing is recorded."""
 
     def change(self, at: Tensor, x: Tensor, runs: Runs) -> Tensor:
         """Σ over the runs of the gradients' changes from ``at`` to x."""

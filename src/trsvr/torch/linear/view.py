@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._draws import Draws
+from trsvr._vectors import dot
 from trsvr.parts.norms import DenseNorm
 from trsvr.problems.centring import CentredView
 from trsvr.problems.certificate import GapFacts, linear_facts, steady_by_bend
@@ -25,13 +26,13 @@ from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, R
 from trsvr.torch.linear.sums import NOISE, Runs
 
 # A device multiplies matrices so fast that a curvature sample may have more rows than on a CPU: rows · d² up to the
-# first of these; all rows, if that is below the second, or below the third where the columns are many: their matrix is
-# the library's fastest product.
-_SAMPLED_WORK = 5e8
-_ALL_WORK = 2e9
-_ALL_WIDE_WORK = 1e12
-_WIDE = 500
+# first of these, and all rows, if that is below the second: in one reading of narrow rows, in tiles of wider ones, and
+# where columns are so many that their matrix is the library's fastest product.
+_SAMPLED_WORK = {64: 5e8, 128: 4e9, 512: 8e9, math.inf: 5e8}
+_ALL_WORK = {64: 2e9, 500: 1.2e10, math.inf: 1e12}
 _LONGEST_RUN = 64
+# What a look along a step costs, in products: a sample of rows, and a wait.
+_LINE = 0.1
 # A batch is at most this part of rows that are themselves a sample.
 _PART_OF_RESIDENT = 4
 
@@ -52,11 +53,15 @@ class TensorView(CurvatureView):
         self._at: torch.Tensor | None = None
         self._raised = False
         self._total = math.nan
+        self._ahead: tuple[Any, int, Any] | None = None  # a matrix that came with the evaluation: cut, key, itself
         self._drawn = self.sums.resident or self.sums
-        self._walks = self._drawn.walks and problem.penalty.cubic is not None
+        # Batches earn something only where a pass sends for rows: else the length of a step does as much for less.
+        self._walks = self._drawn.walks and problem.penalty.cubic is not None and self._drawn is not self.sums
         known = Prices.of_rows(self.n_rows, self.d // self.n_outputs, self.n_outputs, problem.n_entries)
-        # Batches cost next to nothing where their steps stay on the device; with waits in between they do not pay.
-        self._prices = known._replace(batch_row=0.0 if self._walks else math.inf)
+        # Steps on batches cost next to nothing where they stay on the device; with waits in between they do not pay.
+        self._prices = known._replace(
+            batch_row=0.0 if self._walks else math.inf, line=_LINE if self.sums.looks_along else math.inf
+        )
 
     def prices(self) -> Prices:
         """What arithmetic costs; steps on batches are made without a word to the host."""
@@ -67,9 +72,21 @@ class TensorView(CurvatureView):
         self.x = x.copy()
         self._at = None
         self._raised = False
-        value, gradient, self._total = self.sums.evaluate_host(self.x)
+        value, gradient, self._total = self._evaluated(coming)
         n, penalty = self.n_rows, self.problem.penalty
         return value / n + penalty.value(x), gradient / n + penalty.slopes(x)
+
+    def _evaluated(self, coming: Coming) -> tuple[float, Vector, float]:
+        """Sums of losses, gradients and curvatures, and in the same call the matrix that will be asked for."""
+        self._ahead = None
+        if coming.norm == "dense" and coming.draws is not None and not coming.raised and self._drawn is self.sums:
+            asked = self._asked(coming.rows, self.sums, coming.draws)
+            both = self.sums.evaluate_with_matrix(self.x, *asked)
+            if both is not None:
+                self._ahead = *asked, both[1]
+                found: tuple[float, Vector, float] = both[0]
+                return found
+        return self.sums.evaluate_host(self.x)
 
     @property
     def at(self) -> torch.Tensor:
@@ -87,7 +104,7 @@ class TensorView(CurvatureView):
         x = np.asarray(snapshot["x"])
         if x.shape != self.x.shape or x.dtype != self.x.dtype:
             raise ValueError(f"x must have {self.d} numbers, got {x.dtype} of shape {x.shape}")
-        self.x, self._at = x.copy(), None
+        self.x, self._at, self._ahead = x.copy(), None, None
         self._raised, self._total = bool(snapshot["raised"]), float(snapshot["total"])
 
     def raise_curvatures(self, steep: float, flat: float) -> float:
@@ -126,24 +143,32 @@ class TensorView(CurvatureView):
         rows = self._worthwhile(rows)
         beyond = rows >= self.n_rows > self._drawn.n_rows  # more than the rows that stay on the device
         source = self.sums if beyond else self._drawn
-        cut = None if rows >= source.n_rows else _cut(rows, 512)
+        cut, key = self._asked(rows, source, draws)
         taken = source.n_rows if cut is None else cut[0] * cut[1]
-        key = 0 if cut is None or not source.draws_itself else int(draws.stream("matrix").integers(2**31))
+        if self._ahead is not None and self._ahead[:2] == (cut, key) and not self._raised:
+            return self._ahead[2] / taken, taken * self.n_outputs
         found = source.matrix_host(self.x, self._raised, cut, key)
         if found is None:
             runs = None if cut is None else self._spread(*cut, draws.stream("matrix"))
             found = source.matrices(self.at, self._raised, runs).cpu().numpy()
         return found / taken, taken * self.n_outputs
 
+    def _asked(self, rows: int, source: Any, draws: Draws) -> tuple[tuple[int, int] | None, int]:
+        """The runs of a sample of at least so many rows (all of them: None), and the key to where they begin."""
+        rows = self._worthwhile(rows)
+        cut = None if rows >= source.n_rows else _cut(rows, 512)
+        return cut, 0 if cut is None or not source.draws_itself else draws.key("matrix")
+
     def _worthwhile(self, rows: int) -> int:
         """How many rows a curvature sample is to have, if so many are asked for."""
         if self.problem.device.type != "cuda" or self._drawn.device != self._drawn.rows.device:
             return rows
         d = self.d // self.n_outputs
-        most = _ALL_WIDE_WORK if d > _WIDE and self.n_outputs == 1 else _ALL_WORK
-        if self._drawn.n_rows == self.n_rows and self.n_rows * d * d * self.n_outputs <= most:
+        wide = d if self.n_outputs == 1 else 0
+        per_row = d * d * self.n_outputs
+        if self._drawn.n_rows == self.n_rows and self.n_rows * per_row <= _work(_ALL_WORK, wide):
             return self.n_rows
-        return max(rows, int(_SAMPLED_WORK / (d * d * self.n_outputs)))
+        return max(rows, int(_work(_SAMPLED_WORK, wide) / per_row))
 
     def _spread(self, count: int, length: int, random: np.random.Generator) -> Runs:
         """Runs spread over all rows: a random start in each of equal stretches, so every row is as likely."""
@@ -163,6 +188,13 @@ class TensorView(CurvatureView):
     def diagonal(self) -> Vector:
         """Diagonal of the mean Hessian of the losses."""
         return self.sums.diagonal(self.at, self._raised).cpu().numpy() / self.n_rows
+
+    def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
+        """First and second derivative along a step, at its end: how they change, from rows at equal distances."""
+        penalty, there = self.problem.penalty, x + step
+        slope, curvature, rows = self.sums.line_host(x, step)
+        slope = slope / rows + dot(gradient + penalty.slopes(there) - penalty.slopes(x), step)
+        return slope, curvature / rows + dot(penalty.curvatures(there) * step, step), rows
 
     def changes(
         self, x: Vector, batch_size: int, scattered: bool, draws: Draws, number: int
@@ -199,7 +231,7 @@ class TensorView(CurvatureView):
         if matrix is None:
             return request.usual(self, request)
         count, length = self._batch(request.batch_size)
-        key = int(request.draws.stream("batch").integers(2**31))
+        key = request.draws.key("batch")
         factor, cut = min(1.0, request.alpha), (count, length, request.most)
         x, steps = self._drawn.inner_steps(
             self.x, request.x, request.gradient, matrix, self.problem.penalty.cubic, factor, cut, key
@@ -211,7 +243,7 @@ class TensorView(CurvatureView):
         self.sums.warm_up(dense)
         if dense:
             rows = self._worthwhile(1)
-            self._drawn.matrix_host(self.x, False, None if rows >= self._drawn.n_rows else _cut(rows, 512), 0)
+            self._drawn.warm_up_matrix(None if rows >= self._drawn.n_rows else _cut(rows, 512))
 
 
 class CentredTensorView(CentredView):
@@ -232,6 +264,11 @@ class CentredTensorView(CentredView):
         )
         taken = self.view.walk(there)
         return taken._replace(x=frame.inside(taken.x))
+
+
+def _work(table: dict[float, float], columns: int) -> float:
+    """What such a table has for so many columns."""
+    return next(work for most, work in table.items() if columns <= most)
 
 
 def _cut(rows: int, runs: int) -> tuple[int, int]:

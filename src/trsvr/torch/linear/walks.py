@@ -13,16 +13,16 @@ from trsvr.torch.linear.sums import NOISE
 
 
 class InnerLoop:
-    """The inner steps of `FusedSums`, up to a number, as one graph."""
+    """The inner steps of `FusedSums`, up to a number, as one graph; runs are read in so many phases."""
 
-    def __init__(self, sums: Any, most: int) -> None:
+    def __init__(self, sums: Any, most: int, phases: int) -> None:
         D = sums.D
         self._D, self._d = D, sums.n_parameters
         # x, the plan, and the state's flag and count: see `inner_kernels`
         self._sent = np.zeros(3 * D + D * D + 9)
         self._sent[-2] = 1.0
         sent, state = sums.room(self._sent.size), sums.room(D + 2)
-        programs = sums._programs // 2 * 2
+        programs, tuned = sums._programs, sums.tuned(phases)
         parts = sums.room(programs, D)
         plan = sent[D:]
 
@@ -31,7 +31,7 @@ class InnerLoop:
             state[D:].copy_(sent[-2:])
             for step in range(most):
                 inner_kernels.inner_changes[(programs,)](
-                    *sums._data, plan, state, parts, sums.n_rows, step, sums._delta, **sums._common, **sums.tuned()
+                    *sums._data, plan, state, parts, sums.n_rows, step, sums._delta, **sums._common, **tuned
                 )
                 inner_kernels.inner_update[(1,)](
                     parts, plan, state, programs, step, NOISE,

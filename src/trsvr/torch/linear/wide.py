@@ -18,7 +18,8 @@ from trsvr._arrays import Vector
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.problems.steps import StepRequest, StepTaken
 from trsvr.problems.views import NOTHING_KNOWN, Coming
-from trsvr.torch.linear.outputs import conjugate_gradients, fast_products
+from trsvr.torch.linear.cg import ConjugateGradients, Goal
+from trsvr.torch.linear.outputs import fast_products
 from trsvr.torch.linear.rows import DenseRows
 from trsvr.torch.linear.sums import Sums
 from trsvr.torch.linear.view import TensorView
@@ -121,10 +122,10 @@ class WideTensorView(TensorView):
             rows = self._make(penalty, {"x": self.x, "penalty": request.penalty, "raised": self._raised})
         inverse = known.inverse
         assert inverse is not None
-        found = conjugate_gradients(
-            lambda v: self._product(v) + penalty * v, lambda v: inverse @ v, self.problem.to_device(request.gradient),
-            math.inf, request.tolerance, request.most_products, _FLAT, request.give_up, _UNSEEN,
-        )  # fmt: skip
+        gradient = self.problem.to_device(request.gradient)
+        steps = ConjugateGradients(gradient, lambda v: self._product(v) + penalty * v, lambda v: inverse @ v, _FLAT)
+        goal = Goal(math.inf, request.tolerance, request.most_products, request.give_up)
+        found = steps.run(gradient, goal, _UNSEEN)
         known.products = found.products
         found = found._replace(length=math.sqrt(float(request.norm.diagonal @ found.step**2)))
         return StepTaken(found, request.alpha, predicted_gradient=request.gradient + found.product, rows=rows)
