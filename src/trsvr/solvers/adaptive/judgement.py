@@ -61,9 +61,8 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
     full = outcome.length >= 1.0 and not outcome.taken.is_cut_off and radius.contraction > rules.useless
-    if full and gained_nothing(before, state.value, outcome.predicted):
-        return True
-    return not trial.value < before.value and bool((trial.x == before.x).all())
+    nothing = full and gained_nothing(before, state.value, outcome.predicted)
+    return nothing or (not trial.value < before.value and bool((trial.x == before.x).all()))
 
 
 def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progress:

@@ -58,8 +58,7 @@ def measure(it: Iteration, draws: Draws) -> Measured:
     if may_change and _matrix_is_due(it):
         own.kind, own.norm, own.radius.alpha = "dense", NormState(own.norm.wanted_rows), rules.unbounded
         view.warm_up(True)
-    moved = _moved(it)
-    norm = (_matrix if own.kind == "dense" else _diagonal)(it, penalty, moved, draws)
+    norm = (_matrix if own.kind == "dense" else _diagonal)(it, penalty, _moved(it), draws)
     if view.n_outputs > 1:
         norm = norms.ShiftNorm(norm, penalty, view.n_outputs)
     return Measured(norm, penalty, None if own.norm.exact else norm.product)
@@ -120,8 +119,7 @@ def _correlate(it: Iteration, penalty: Vector) -> None:
 
 def _improved(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
     """A diagonal or the identity, improved by what earlier conjugate gradients have seen, where that pays."""
-    rules = it.rules
-    pays = it.own.here.prices().bear_directions(rules.pairs, rules.cheap_pairs)
+    pays = it.own.here.prices().bear_directions(it.rules.pairs, it.rules.cheap_pairs)
     return (it.own.norm.pairs if pays else Pairs()).improve(norm)
 
 
