@@ -6,14 +6,13 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 # Up to so many columns LAPACK factors and solves on one thread anyway.
 LONE_COLUMNS = 96
 
 _lock = threading.Lock()
-_inside = 0
+_inside: set[int] = set()  # threads
 _limit: Any = None
 
 
@@ -25,20 +24,12 @@ def _controller() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-def _change(setting: Callable[[], Any]) -> Any:
-    """Change what the process's BLAS may use, from any thread.
-
-    Since 3.8 threadpoolctl lets only the thread that came first change OpenBLAS, and ignores all others: the last to
-    leave the guard may be another one.
-    """
-    from threadpoolctl import OpenBLASController
-
-    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
-    release(force=True)
-    try:
-        return setting()
-    finally:
-        release(force=True)
+def _free() -> None:
+    """Let any thread change the setting: threadpoolctl 3.8 ignores all but the first that did, and says nothing."""
+    for library in _controller().lib_controllers:
+        clear = getattr(library, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
 
 
 class _Here(threading.local):
@@ -49,24 +40,31 @@ _here = _Here()
 
 
 class _Guard:
-    """The setting is the process's: the first thread changes it, and the last to leave puts back what was found."""
+    """The setting is the process's: the first thread changes it, and the last to leave puts back what was found.
+
+    A signal may end a run at any point of this. So threads are known by their number and not counted: what one of them
+    has left behind it takes away when it comes again.
+    """
 
     def __enter__(self) -> None:
-        global _inside, _limit
+        global _limit
         with _lock:
-            if _inside == 0 and any(library.get_num_threads() != 1 for library in _controller().lib_controllers):
-                _limit = _change(lambda: _controller().limit(limits=1))
-            _inside += 1
+            if _limit is None and any(library.get_num_threads() != 1 for library in _controller().lib_controllers):
+                _free()
+                _limit = _controller().limit(limits=1)
+            _inside.add(threading.get_ident())
         _here.held = True
 
     def __exit__(self, *error: object) -> None:
-        global _inside, _limit
+        global _limit
         _here.held = False
         with _lock:
-            _inside -= 1
-            if _inside == 0 and _limit is not None:
-                _change(_limit.restore_original_limits)
+            _inside.discard(threading.get_ident())
+            if not _inside and _limit is not None:
+                _free()
+                _limit.restore_original_limits()
                 _limit = None
+                _free()
 
 
 _guard, _nothing = _Guard(), contextlib.nullcontext()
@@ -78,8 +76,9 @@ def one_blas_thread() -> contextlib.AbstractContextManager[None]:
 
 
 def _forget() -> None:
-    global _lock, _inside
-    _lock, _inside = threading.Lock(), 0
+    global _lock
+    _lock = threading.Lock()
+    _inside.clear()
     _here.held = False
 
 

@@ -94,6 +94,26 @@ def test_the_guard_puts_back_what_was_set_whoever_comes_at_once():
     assert threads() == before
 
 
+def test_the_guard_works_in_another_thread_than_the_first_that_changed_the_setting():
+    """Which is the only one whom threadpoolctl 3.8 obeys."""
+    before, inside = threads(), []
+    with one_blas_thread():
+        pass
+
+    def work():
+        with one_blas_thread():
+            inside.append(threads())
+        inside.append(threads())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join(60)
+    assert inside == [[1] * len(before), before]
+    with one_blas_thread():
+        assert threads() == [1] * len(before)
+    assert threads() == before
+
+
 BITS = """
 import numpy as np, trsvr
 from threadpoolctl import threadpool_info, threadpool_limits

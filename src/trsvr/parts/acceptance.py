@@ -66,5 +66,5 @@ def is_rounding(step: Vector, x: Vector) -> bool:
 
 
 def is_no_part(alpha: float, nonconvex: bool) -> bool:
-    """Whether a refused step was so short a part of the model's own that, at a kink, no shorter one gains anything."""
+    """Whether a refused step was so short a part of the model's own that no shorter one will gain anything: a kink."""
     return alpha <= _EPSILON and not nonconvex
