@@ -351,17 +351,16 @@ class MarginView(CurvatureView):
         if self._raised and self.problem.intercept:
             return None  # the curvatures are not those of the losses
         n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
-        total, squares = moments(kept)
+        total, power = moments(kept)
         if scale.size:
-            squares = dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
-        intercepts, curved = np.array([[total / n]]), math.sqrt(squares / n)
+            power = dot(kept, kept / np.where(scale > 0.0, scale, 1.0))
+        intercepts, curved = np.array([[total / n]]), math.sqrt(power / n)
         slope = None
         if curvature_bound(self.problem.loss) is None and type(self.problem.loss) in BENDS:  # they take arrays
             slopes = self.problem.loss.slope(self.margins, self.kernels.labels)
             slope = math.sqrt(np.average(slopes * slopes, weights=scale if scale.size else None))
-        return linear_facts(
-            self.problem, x, value, intercepts, self._steady, curved, slope, lambda: self.problem.column_squares
-        )
+        squares, product = lambda: self.problem.column_squares, None if self._raised else self.product
+        return linear_facts(self.problem, x, value, intercepts, self._steady, curved, slope, squares, product)
 
     def _steady(self, t: float) -> bool:
         return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)
