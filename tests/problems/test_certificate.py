@@ -206,3 +206,31 @@ def test_compressed_rows_and_larger_data():
         result = trsvr.minimize(problem)
         assert 0.0 < result.gap_bound < 1e-6 * result.value
         assert result.gap_bound > result.value - trsvr.minimize(problem, tol=1e-12).value
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_what_intercepts_cost_is_found_by_a_product(classes, kind):
+    """Far from the minimum in the intercepts alone: the bound is near the gap, where row lengths say very little."""
+    rng = np.random.default_rng(3)
+    n, p = 4000, 60
+    y = rng.integers(classes, size=n)
+    X = (0.3 * rng.normal(size=(classes, p))[y] + rng.normal(size=(n, p)) + 1.0).astype(kind)
+    loss = Softmax() if classes > 2 else Logistic()
+    problem = LinearModel(X, y if classes > 2 else 2.0 * y - 1.0, loss, L2(1e-3), intercept=True)
+    lowest = trsvr.minimize(problem, tol=1e-12)
+    for shift in (1e-2, 1e-4):
+        for own in (problem, problem.centred()):
+            x = (lowest.x if own is problem else own.frame.inside(lowest.x)).copy()
+            outputs = 1 if classes == 2 else classes
+            x[-outputs:] += shift * rng.normal(size=outputs)
+            view = own.curvature_view()
+            value, gradient = view.evaluate(x)
+            facts = view.gap_facts(x, value)
+            assert facts.product is not None
+            gap, bound = value - lowest.value, gap_bound(facts, value, x, gradient)
+            crude = gap_bound(facts._replace(product=None), value, x, gradient)
+            assert gap <= bound + 1e-13
+            assert bound <= crude
+            if own is not problem and crude > 1e-6 * value:
+                assert bound < 0.2 * crude

@@ -302,7 +302,11 @@ class CentredView(CurvatureView):
         facts = self.view.gap_facts(self.frame.outside(x), value)
         if facts is None:
             return None
-        return facts._replace(spread=self.frame.spread(facts.rows))
+        facts = facts._replace(spread=self.frame.spread(facts.rows))
+        product, frame = facts.product, self.frame
+        if product is None:
+            return facts
+        return facts._replace(product=lambda v: frame.gradient_inside(product(frame.outside(v))))
 
     def ascent(self) -> DualAscent:
         """Coordinate ascent in the dual, on the rows as they are."""

@@ -40,6 +40,9 @@ from trsvr.problems.regularizers import least_curvature
 _UNITS = 8.0 * float(np.finfo(float).eps)
 # A bound beyond this part of f, most of it rounding, is worth a closer look at what margins are rounded by.
 _LARGE = 1e-10
+# A bound beyond this part of f is worth a product: how far moving the slopes moves the gradient of the weights. It may
+# be wrong by that part of what it is at most: slopes may be kept in float32.
+_WORTH_A_PRODUCT, _DIGITS = 1e-6, 1e-6
 
 
 class GapFacts(NamedTuple):
@@ -55,6 +58,7 @@ class GapFacts(NamedTuple):
     reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
     lowest: float = 0.0  # what f is at least
     closer: Callable[[], float] | None = None  # a sharper reach, where ``reach`` is a crude one
+    product: Callable[[Vector], Vector] | None = None  # with the losses' Hessian, where that is not raised
     along: float = 0.0  # √(pᵀ∇²L p), where the slopes follow a step p and the gradient is ∇f + ∇²L p
 
 
@@ -64,12 +68,15 @@ def gap_bound(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> flo
     sizes = _sizes(facts, value, x, gradient)
     if sizes is None:
         return math.nan
-    bound = _bound(facts, sizes, value)
+    bound, crossed = _bound(facts, sizes, value), math.inf
+    if facts.product is not None and facts.intercepts is not None and bound > _WORTH_A_PRODUCT * abs(value):
+        crossed = _crossed(facts, facts.intercepts, facts.product, sizes, x.size)
+        bound = _bound(facts, sizes, value, crossed)
     if facts.closer is None or not bound > _LARGE * abs(value):
         return bound
-    if not bound > 2.0 * _bound(facts._replace(reach=0.0), sizes, value):
+    if not bound > 2.0 * _bound(facts._replace(reach=0.0), sizes, value, crossed):
         return bound
-    return _bound(facts._replace(reach=float(np.fmin(facts.reach, facts.closer()))), sizes, value)
+    return _bound(facts._replace(reach=float(np.fmin(facts.reach, facts.closer()))), sizes, value, crossed)
 
 
 class _Sizes(NamedTuple):
@@ -96,7 +103,21 @@ def _sizes(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> _Sizes
     return _Sizes(_length(g_w / roots), _length(strengths * x[:weights]), g_b, float(np.min(roots)))
 
 
-def _bound(facts: GapFacts, sizes: _Sizes, value: float) -> float:
+def _crossed(
+    facts: GapFacts, intercepts: Matrix, product: Callable[[Vector], Vector], sizes: _Sizes, size: int
+) -> float:
+    """‖(1/N) Σ s_i (∇²φ_i t) x_iᵀ‖ at most, by a product with the Hessian."""
+    found = _moved(intercepts, sizes.intercepts, _UNITS * (facts.slope + facts.curved * facts.reach))
+    if found.t is None:
+        return math.inf
+    along = np.zeros(size)
+    along[-len(found.t) :] = found.t
+    crossed = _length(product(along)[: -len(found.t)])
+    found_at_most = crossed + (found.error + _DIGITS * found.length) * facts.curved * math.sqrt(facts.spread)
+    return found_at_most if math.isfinite(found_at_most) else math.inf
+
+
+def _bound(facts: GapFacts, sizes: _Sizes, value: float, crossed: float = math.inf) -> float:
     # A value that rounding has brought below what it is at least says nothing.
     known = value - facts.lowest if -math.inf < facts.lowest <= value else math.nan
     if not sizes.root > 0.0:
@@ -104,14 +125,15 @@ def _bound(facts: GapFacts, sizes: _Sizes, value: float) -> float:
     per_row = facts.slope + facts.curved * facts.reach
     shift = length = 0.0
     if facts.intercepts is not None:
-        shift, length = _moved(facts.intercepts, sizes.intercepts, _UNITS * per_row)
-    if not (math.isfinite(shift + facts.along) and facts.steady(length)):
+        shift, length = _moved(facts.intercepts, sizes.intercepts, _UNITS * per_row)[:2]
+    follows = facts.intercepts is not None or facts.along > 0.0
+    if follows and not (math.isfinite(shift + facts.along) and facts.steady(length)):
         return known
     shift = (math.sqrt(shift) + facts.along) ** 2
     # Errors of slopes are the same in all sums, and so of centred rows; those of the sums themselves are not.
     slopes, sums = facts.curved * facts.reach * math.sqrt(facts.spread), facts.slope * math.sqrt(facts.rows)
     rounding = _UNITS * (slopes + sums + sizes.penalised)
-    moved = length * facts.curved * math.sqrt(facts.spread) + rounding
+    moved = min(length * facts.curved * math.sqrt(facts.spread), crossed) + rounding
     residual = sizes.slopes + moved / sizes.root
     if not math.isfinite(residual):
         return known
@@ -122,23 +144,34 @@ def _length(v: Vector) -> float:
     return math.sqrt(dot(v, v))
 
 
-def _moved(H: Matrix, g_b: Vector, error: float) -> tuple[float, float]:
-    """Upper bounds of tᵀHt and ‖t‖ where Ht = g_b, and each entry of g_b may be wrong by ``error``."""
+class _Moved(NamedTuple):
+    """Upper bounds of tᵀHt and ‖t‖, t itself, and how far it may be wrong."""
+
+    shift: float
+    length: float
+    t: Vector | None = None
+    error: float = 0.0
+
+
+def _moved(H: Matrix, g_b: Vector, error: float) -> _Moved:
+    """Of t with Ht = g_b, where each entry of g_b may be wrong by ``error``."""
     K = len(g_b)
     if K == 1:
         curvature, size = float(H[0, 0]), abs(float(g_b[0])) + error
-        t = size / curvature if 0.0 < curvature < math.inf else math.inf
-        return size * t, t
+        if not 0.0 < curvature < math.inf:
+            return _Moved(math.inf, math.inf)
+        return _Moved(size * (size / curvature), size / curvature, g_b / curvature, error / curvature)
     # Softmax does not see what all intercepts have in common: g_b has none of it.
     H, g_b = H + np.trace(H) / K, g_b - g_b.mean()
     if not np.isfinite(H).all():
-        return math.inf, math.inf
+        return _Moved(math.inf, math.inf)
     curvatures, directions = np.linalg.eigh(H)
-    along = np.abs(directions.T @ g_b) + error * math.sqrt(K)
+    known, wrong = directions.T @ g_b, error * math.sqrt(K)
+    along = np.abs(known) + wrong
     if not curvatures[0] > 0.0:
-        return math.inf, math.inf
-    t = along / curvatures
-    return float(along @ t), float(np.linalg.norm(t))
+        return _Moved(math.inf, math.inf)
+    t, exact = along / curvatures, directions @ (known / curvatures)
+    return _Moved(float(along @ t), float(np.linalg.norm(t)), exact, wrong / float(curvatures[0]))
 
 
 # --------------------------------------------------------------------------------------------- what linear models know
@@ -153,10 +186,12 @@ def linear_facts(
     curved: float | None = None,
     slope: float | None = None,
     squares: Callable[[], Vector] | None = None,
+    product: Callable[[Vector], Vector] | None = None,
 ) -> GapFacts | None:
     """What is known of a linear model from the numbers that it keeps of its rows.
 
     ``squares`` finds the mean squares of the columns: units that differ make a reach by the rows' lengths a crude one.
+    ``product`` multiplies by the losses' Hessian: between weights and intercepts much cancels in its sums.
     """
     bound = curvature_bound(problem.loss)
     if bend_of(problem.loss) is None or (bound is None and (curved is None or slope is None)):
@@ -181,6 +216,7 @@ def linear_facts(
         math.sqrt(rows) * _length(x[:weights]) + shift,
         lowest_value(problem.loss, problem.regularizer, weights),
         None if squares is None else closer,
+        product,
     )
 
 

@@ -352,20 +352,19 @@ class MarginView(CurvatureView):
         if self._raised and self.problem.intercept:
             return None  # the curvatures are not those of the losses
         n, kept, scale = self.problem.n_samples, self.weights, self.kernels.weights
-        total, squares = moments(kept)
+        total, power = moments(kept)
         own = kept
         if scale.size:
             own = kept / np.where(scale > 0.0, scale, 1.0)
-            squares = dot(kept, own)
-        intercepts, curved = np.array([[total / n]]), math.sqrt(squares / n)
+            power = dot(kept, own)
+        intercepts, curved = np.array([[total / n]]), math.sqrt(power / n)
         slope, loss, labels = None, self.problem.loss, self.kernels.labels
         if curvature_bound(loss) is None and type(loss) in BENDS:  # they take arrays
             steepness = STEEPNESS.get(type(loss))
             slopes = loss.slope(self.margins, labels) if steepness is None else steepness(own, labels)
             slope = math.sqrt(dot(slopes, scale * slopes if scale.size else slopes) / n)
-        return linear_facts(
-            self.problem, x, value, intercepts, self._steady, curved, slope, lambda: self.problem.column_squares
-        )
+        squares, product = lambda: self.problem.column_squares, None if self._raised else self.product
+        return linear_facts(self.problem, x, value, intercepts, self._steady, curved, slope, squares, product)
 
     def _steady(self, t: float) -> bool:
         return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)

@@ -445,7 +445,12 @@ class DenseOutputView(CurvatureView):
             self._between_intercepts(),
             softmax_stays_steady,
             squares=lambda: self.problem.column_squares,
+            product=self._exact_product if self._now[0] is self._slopes else None,
         )
+
+    def _exact_product(self, v: Vector) -> Vector:
+        """A product in float64."""
+        return self._product(v, np.dtype(np.float64))
 
     def _between_intercepts(self) -> Matrix:
         """Mean of diag(π) − ππᵀ, from the slopes π − e_y of some rows at a time."""

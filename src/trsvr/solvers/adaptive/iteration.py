@@ -44,8 +44,7 @@ def outer_iteration(it: Iteration, draws: Draws) -> None:
 def _first_step(it: Iteration, draws: Draws) -> tuple[Measured, StepTaken, float]:
     """P and H at the reference, the step (along an escape, one that has been found already, or new), and ‖g‖_{P⁻¹}."""
     own, gradient = it.own, it.state.gradient
-    measured = measure(it, draws)
-    ahead, own.ahead = own.ahead, FoundStep()
+    measured, ahead, own.ahead = measure(it, draws), own.ahead, FoundStep()
     if own.nonconvex and not gradient.any():
         own.expected_decrease = 0.0  # nothing but the curvature can tell a minimum from a saddle point here
         own.expected_decrease = escape_of(it, measured)

@@ -108,9 +108,8 @@ class AdaptiveState:
     @property
     def graded(self) -> bool:
         """Whether caution has degrees: a step on the whole Hessian fails only because curvatures change on its way."""
-        return (
-            (self.norm.exact or self.caution.by_degrees) and not self.nonconvex and self.here.raising is Raising.GRADED
-        )
+        whole = self.norm.exact or self.caution.by_degrees
+        return whole and not self.nonconvex and self.here.raising is Raising.GRADED
 
     def snapshot(self) -> dict[str, Any]:
         """What a later process needs to go on."""
