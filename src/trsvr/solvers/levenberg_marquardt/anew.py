@@ -33,6 +33,7 @@ def leads_lower(run: Run) -> bool:
         if found is not None:
             for name in ("radius", "scaling", "same_units", "second", "curved", "switched", "held", "began", "last"):
                 setattr(own, name, vars(found)[name])
+            own.begun_anew += 1
             own.here, own.model, own.sine, own.contraction, own.misses = found.here, found.model, found.sine, 1.0, 0
             assert own.here is not None
             run.state.x[:] = own.here.x

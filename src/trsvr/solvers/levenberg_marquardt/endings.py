@@ -45,9 +45,8 @@ def ends(run: Run, before: Point, trial: Trial, kept: bool) -> bool:
         return False
     proven = own.sine <= rules.CONVERGED and own.contraction <= rules.PROVEN and run.model().full_rank
     lowest = _is_minimum(run, proven)
-    if (lowest or own.misses > rules.MISSES) and not proven and leads_lower(run):
-        return False
-    return lowest
+    doubtful = not proven and (lowest or own.misses > rules.MISSES) and own.begun_anew < rules.ANEW_MOST
+    return not (doubtful and leads_lower(run)) and lowest
 
 
 def _loose_end(run: Run, before: Point, here: Point, damped: DampedStep) -> bool:

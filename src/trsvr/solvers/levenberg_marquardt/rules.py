@@ -29,3 +29,4 @@ LOOKS = 3  # at most
 NOTHING = 1e-40  # part of the first value that is no value any more
 ANEW = (0.0, 1e-3)  # parts of x beside a doubtful end from where a run that knows nothing is tried
 ANEW_TRIALS = 60  # its trial points at most
+ANEW_MOST = 3  # times that such a run may lead lower

@@ -46,6 +46,7 @@ class Damping:
     curved: bool = False  # whether the model has it
     switched: bool = False  # whether the model has been exchanged since the last step that was kept
     looks: int = 0  # at the whole Hessian
+    begun_anew: int = 0  # from doubtful ends
     first_value: float = math.inf
     sine: float = math.inf
     contraction: float = 1.0  # part of the sine that the last step left, if it was a full one of Gauss and Newton
