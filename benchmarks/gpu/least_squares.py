@@ -32,6 +32,7 @@ class Peaks(torch.nn.Module):
         self.x = torch.nn.Parameter(torch.from_numpy(x.copy()))
 
     def forward(self, t):
+        """Heights at t."""
         x = self.x
         peaks = [x[k] * torch.exp(-0.5 * ((t - x[k + 1]) / x[k + 2]) ** 2) for k in range(0, 15, 3)]
         return sum(peaks) + x[15] + x[16] * t
@@ -41,8 +42,7 @@ class AllRows(ModelResiduals):
     """Every row of J in every step."""
 
     def sampled(self, x, residuals):
-        """No."""
-        return None
+        """No sample."""
 
 
 def peaks(part):

@@ -47,9 +47,9 @@ class ModelResiduals(ResidualProblem):
 
     Notes
     -----
-    Rows of J come from `torch.func`, as many at a time as make 16 MB, on a GPU 128. Where rows are many, JᵀJ and Jᵀr are
-    summed where the model is. A model that calls `torch.autograd` inside its
-    forward pass cannot be transformed so: its rows come from one backward pass for each, some at a time.
+    Rows of J come from `torch.func`, as many at a time as make 16 MB, on a GPU 128. Where rows are many, JᵀJ and Jᵀr
+    are summed where the model is. A model that calls `torch.autograd` inside its forward pass cannot be transformed
+    so: its rows come from one backward pass for each, some at a time.
     """
 
     scales_columns = False
