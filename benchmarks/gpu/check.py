@@ -1,8 +1,9 @@
 """Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py``.
 
-The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same bits,
-whole solves, no growth of memory over a thousand solves. tests/pytorch/test_torch_gpu.py runs the same functions. With
-``--sanitize`` only small launches are made: for ``compute-sanitizer python benchmarks/gpu/check.py --sanitize``.
+The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same
+bits, sums of Jacobians against those of the host, whole solves, no growth of memory over a thousand solves.
+tests/pytorch/test_torch_gpu.py runs the same functions. With ``--sanitize`` only small launches are made: for
+``compute-sanitizer python benchmarks/gpu/check.py --sanitize``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import scipy.sparse
 import torch
 
 import trsvr
+import trsvr.torch
 from trsvr import problems
 from trsvr._draws import Draws
 from trsvr.parts.norms import DenseNorm
@@ -287,6 +289,31 @@ def check_memory(device, solves=1000):
     assert after[1] <= before[1] + 2**25, f"reserved memory grew from {before[1]} to {after[1]} bytes"
 
 
+def check_least_squares(layers, device):
+    """Sums of J on the device against those of the host, and a fit there against one here."""
+    random = np.random.default_rng(0)
+    inputs = torch.from_numpy(random.uniform(-1.0, 1.0, size=(2500, layers[0])))
+    targets = torch.sin(3.0 * inputs.sum(dim=1, keepdim=True) + torch.arange(float(layers[-1])))
+
+    def net():
+        torch.manual_seed(0)
+        parts = [part for a, b in itertools.pairwise(layers) for part in (torch.nn.Linear(a, b), torch.nn.Tanh())]
+        return torch.nn.Sequential(*parts[:-1]).double()
+
+    here, there = (trsvr.torch.ModelResiduals(net().to(to), (inputs, targets)) for to in ("cpu", device))
+    x = here.start()
+    residuals = here.residuals_at(x)
+    np.testing.assert_allclose(there.residuals_at(x), residuals, rtol=1e-12, atol=1e-13)
+    of_host, of_device = (problem.squares(x, residuals, True) for problem in (here, there))
+    np.testing.assert_allclose(of_device.matrix, of_host.matrix, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(of_device.gradient, of_host.gradient, rtol=1e-9, atol=1e-12)
+    options = {"weight_decay": 1e-4, "max_epochs": 30}
+    ends = [trsvr.torch.least_squares(net().to(to), (inputs, targets), **options) for to in ("cpu", device, device)]
+    assert ends[1].value < 0.1 * ends[1].rows[0]["value"]
+    assert abs(ends[1].value - ends[0].value) <= 0.05 * ends[0].value
+    np.testing.assert_array_equal(ends[1].x, ends[2].x)
+
+
 def all_checks(device="cuda", small=False):
     """(name, function) of every check."""
     sizes = ((257, 5),) if small else ((257, 5), (3001, 28), (1500, 40), (900, 37), (700, 150), (600, 301))
@@ -328,6 +355,9 @@ def all_checks(device="cuda", small=False):
                 loss, dtype, device, n, p, extras, extras
             ),
         )
+    for layers in ((3, 8, 2), (3, 16, 16, 1)):
+        name = f"least squares, net {'-'.join(map(str, layers))}"
+        yield name, lambda layers=layers: check_least_squares(layers, device)
     if small:
         return
     for loss, sparse in itertools.product(LOSSES, (False, True)):

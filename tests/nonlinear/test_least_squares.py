@@ -428,6 +428,18 @@ def test_a_run_is_resumed_to_the_same_bits(tmp_path):
     assert resumed.passes == whole.passes
 
 
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_resumed_run_has_checkpoints_again(tmp_path, at):
+    """What comes out of a file goes into the next one, whatever its type has become."""
+    problem, path, options = LeastSquares(60, 3, decay, slopes), tmp_path / "run", {"x0": [1.0, 1.0, 0.0]}
+    whole = trsvr.minimize(problem, **options)
+    trsvr.minimize(problem, max_epochs=at, checkpoint=path, **options)
+    for more in (1, 2, 300):
+        resumed = trsvr.resume(path, problem, max_epochs=at + more, checkpoint_every=1)
+    assert np.array_equal(resumed.x, whole.x)
+    assert resumed.passes == whole.passes
+
+
 def test_a_problem_whose_domain_is_small_has_checkpoints(tmp_path):
     """Problems are told apart by their answers at a point, which may be outside."""
 

@@ -95,13 +95,32 @@ def test_some_rows_of_the_jacobian_lead_to_the_same_minimum(monkeypatch):
     some = problem.sampled(x, problem.residuals_at(x))
     assert_allclose(some.gradient, gradient, rtol=1e-10)
     J = np.concatenate([rows for _, rows in problem.jacobian_rows(x, problem.residuals_at(x), False)])
-    assert_allclose(some.squares, J.T @ J / 20_000 + 1e-3 * np.eye(3), rtol=0.1)
+    assert_allclose(some.matrix, J.T @ J / 20_000 + 1e-3 * np.eye(3), rtol=0.1)
     quick = trsvr.torch.least_squares(Decay(), (t, y))
     monkeypatch.setattr(ModelResiduals, "sampled", lambda self, x, residuals: None)
     whole = trsvr.torch.least_squares(Decay(), (t, y))
     assert quick.success
     assert whole.success
     assert_allclose(quick.x, whole.x, rtol=1e-8)
+
+
+@pytest.mark.parametrize("loss", [None, trsvr.problems.PseudoHuber(0.1)], ids=["squares", "robust"])
+@pytest.mark.parametrize("weights", [None, np.arange(50) % 3])
+def test_sums_of_the_device_are_those_of_the_rows(loss, weights, monkeypatch):
+    """JᵀJ and the gradient by torch, some rows at a time, against J̃ as a whole."""
+    problem = ModelResiduals(net(2, 4, 3), data(50, 2, 3), loss=loss, weights=weights, weight_decay=1e-2)
+    monkeypatch.setattr(ModelResiduals, "_at_once", lambda self: 7)
+    x = problem.start()
+    residuals = problem.residuals_at(x)
+    found = problem.squares(x, residuals, True)
+    blocks = list(problem.linearized(x, residuals, True))
+    J = np.concatenate([block.jacobian for block in blocks])
+    assert_allclose(found.matrix, J.T @ J, rtol=1e-12, atol=1e-15)
+    assert_allclose(found.gradient, J.T @ np.concatenate([block.residuals for block in blocks]), rtol=1e-10, atol=1e-15)
+    assert found.passes == 1.0
+    of_host = super(ModelResiduals, problem).squares(x, residuals, True)
+    assert_allclose(of_host.matrix, found.matrix, rtol=1e-12, atol=1e-15)
+    assert_allclose(of_host.gradient, found.gradient, rtol=1e-10, atol=1e-15)
 
 
 def test_minimize_chooses_damped_steps_for_squares_and_reports_the_loss_it_was_given():

@@ -49,6 +49,11 @@ class Sums(NamedTuple):
     columns: Vector  # their lengths
     squared: bool
 
+    @classmethod
+    def of_squares(cls, squares: Matrix, gradient: Vector) -> Sums:
+        """From J̃ᵀJ̃ and ∇f."""
+        return cls(squares, gradient, gradient, np.sqrt(np.diagonal(squares)), True)
+
     def gram(self) -> Matrix:
         """J̃ᵀJ̃."""
         return self.matrix if self.squared else self.matrix.T @ self.matrix
@@ -67,7 +72,7 @@ def sums_of(blocks: Iterable[Block], rows: int, d: int, orthogonal: bool) -> Sum
     for block in blocks:
         squares += block.jacobian.T @ block.jacobian
         gradient += block.jacobian.T @ block.residuals
-    return Sums(squares, gradient, gradient, np.sqrt(np.diagonal(squares)), True)
+    return Sums.of_squares(squares, gradient)
 
 
 def _alone(matrix: Matrix) -> AbstractContextManager[None]:

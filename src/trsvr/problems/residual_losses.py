@@ -131,9 +131,9 @@ class LossTerms(NamedTuple):
 def loss_terms(loss: ResidualLoss, residuals: Vector, weights: Vector | None) -> LossTerms:
     """ℓ, ℓ′ and ℓ″ of all residuals, each times its weight."""
     if loss == Rho(_squared):  # by far the most frequent, and ten times as quick
-        ones = np.ones_like(residuals) if weights is None else weights
+        ones = np.broadcast_to(1.0, residuals.shape) if weights is None else weights
         slopes = residuals if weights is None else weights * residuals
-        return LossTerms(0.5 * float(slopes @ residuals), slopes, ones, np.zeros_like(residuals))
+        return LossTerms(0.5 * float(slopes @ residuals), slopes, ones, np.broadcast_to(0.0, residuals.shape))
     z = (residuals / loss.scale) ** 2
     value, first, second = loss.rho(z)
     slopes, exact = first * residuals, first + 2.0 * z * second

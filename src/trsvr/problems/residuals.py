@@ -24,6 +24,9 @@ from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices
 BLOCK, NEAR = 2**21, 2**17
 
 
+_BAD_JACOBIAN = "the Jacobian is not finite where the residuals are"
+
+
 class Block(NamedTuple):
     """Some rows of J̃, those of r̃, and where they are among all residuals."""
 
@@ -32,10 +35,10 @@ class Block(NamedTuple):
     residuals: Vector
 
 
-class Sampled(NamedTuple):
-    """J̃ᵀJ̃ from some rows of J, ∇f from all, and the sweeps over the rows that both took."""
+class Squares(NamedTuple):
+    """J̃ᵀJ̃ and ∇f, and the sweeps over the rows that both took."""
 
-    squares: Matrix
+    matrix: Matrix
     gradient: Vector
     passes: float
 
@@ -91,8 +94,8 @@ class ResidualProblem(Problem):
         """Sweeps over the rows that this takes: one, where it does not take differences."""
         return 1
 
-    def sampled(self, x: Vector, residuals: Vector) -> Sampled | None:
-        """What a step may do with where J costs much beside the gradient; None where all rows are as well taken."""
+    def sampled(self, x: Vector, residuals: Vector) -> Squares | None:
+        """With some rows of J where it costs much beside the gradient; None where all rows are as well taken."""
         return None
 
     # ------------------------------------------------------------------------------------------------ what follows
@@ -113,7 +116,7 @@ class ResidualProblem(Problem):
         """The value f, infinite outside its domain, and the residuals: one pass."""
         residuals = self.residuals_at(x)
         with np.errstate(over="ignore", invalid="ignore"):
-            value = self.value_of(x, self.terms(residuals)) if np.isfinite(residuals).all() else np.inf
+            value = self.value_of(x, self.terms(residuals)) if _all_finite(residuals) else np.inf
         return (value if np.isfinite(value) else np.inf), residuals
 
     def linearized(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[Block]:
@@ -125,12 +128,31 @@ class ResidualProblem(Problem):
         alike = bool((roots == roots[:1]).all())
         ratio = np.divide(terms.slopes / self.n_samples, roots, out=np.zeros_like(roots), where=counts)
         for rows, jacobian in self.jacobian_rows(x, residuals, fine):
-            if not np.isfinite(jacobian.sum()) and not np.isfinite(jacobian).all():
-                raise NotFinite("the Jacobian is not finite where the residuals are")
+            if not _all_finite(jacobian):
+                raise NotFinite(_BAD_JACOBIAN)
             yield Block(rows, jacobian * (roots[0] if alike else roots[rows, None]), ratio[rows])
         if self.l2 > 0.0:
             root = np.sqrt(self.l2)
             yield Block(slice(0, 0), root * np.eye(x.size), root * (x - self.towards))
+
+    def squares(self, x: Vector, residuals: Vector, fine: bool) -> Squares:
+        """J̃ᵀJ̃ and ∇f, where J has so many rows that nothing else of it is kept."""
+        terms = self.terms(residuals)
+        curvatures, matrix, gradient = terms.curvatures, np.zeros((x.size, x.size)), np.zeros(x.size)
+        alike = bool((curvatures == curvatures[:1]).all())
+        for rows, jacobian in self.jacobian_rows(x, residuals, fine):
+            weighted = jacobian if alike else jacobian * np.sqrt(curvatures[rows, None])
+            matrix += weighted.T @ weighted
+            gradient += jacobian.T @ terms.slopes[rows]
+        matrix *= float(curvatures[0]) if alike else 1.0
+        return self.with_penalty(x, matrix / self.n_samples, gradient / self.n_samples, self.jacobian_passes(fine))
+
+    def with_penalty(self, x: Vector, matrix: Matrix, gradient: Vector, passes: float) -> Squares:
+        """Mean sums of the losses, and those of the penalty."""
+        if not _all_finite(np.diagonal(matrix)):
+            raise NotFinite(_BAD_JACOBIAN)
+        matrix.reshape(-1)[:: x.size + 1] += self.l2
+        return Squares(matrix, gradient + self.l2 * (x - self.towards), passes)
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x) and ∇f(x): two passes, one of residuals and one of their Jacobian."""
@@ -214,6 +236,11 @@ class ResidualView(CurvatureView):
         if snapshot["x"].shape != self._x.shape:
             raise ValueError(f"x must have {self._x.size} numbers, got shape {snapshot['x'].shape}")
         self.evaluate(snapshot["x"])
+
+
+def _all_finite(numbers: Vector | Matrix) -> bool:
+    """Whether they are; a sum over them tells nearly always, in half of the time."""
+    return bool(np.isfinite(numbers.sum())) or bool(np.isfinite(numbers).all())
 
 
 def all_blocks(n_samples: int, at_once: int) -> Iterator[Indices]:

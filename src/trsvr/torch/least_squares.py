@@ -14,13 +14,15 @@ from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.problems.losses import Squared
 from trsvr.problems.plain import NotFinite
-from trsvr.problems.residuals import BLOCK, ResidualProblem, Sampled, all_blocks
+from trsvr.problems.residuals import BLOCK, ResidualProblem, Squares, all_blocks
 from trsvr.torch.parameters import Flat, refuse_unsuitable
 from trsvr.torch.problem import Samples
 
 # Rows of J that a step does with, for each unknown at least, and how many times as many there must be: then the sample
 # says what JᵀJ is to some per cent. An eighth of all rows costs about what the gradient does.
 _SAMPLED, _MANY, _PART = 200, 4, 8
+# Numbers of J at a time where the model is not on the CPU, 128 MB: what launches cost is little beside them.
+_ON_DEVICE = 2**24
 # Rows of J at a time where a model differentiates inside itself: each costs a sweep over all of them.
 _FEW_ROWS = 32
 
@@ -45,8 +47,9 @@ class ModelResiduals(ResidualProblem):
 
     Notes
     -----
-    Rows of J come from `torch.func`, as many at a time as make 16 MB. A model that calls `torch.autograd` inside its
-    forward pass cannot be transformed so: its rows come from one backward pass for each, some at a time.
+    Rows of J come from `torch.func`, as many at a time as make 16 MB, on a GPU 128. Where rows are many, JᵀJ and Jᵀr
+    are summed where the model is. A model that calls `torch.autograd` inside its forward pass cannot be transformed
+    so: its rows come from one backward pass for each, some at a time.
     """
 
     scales_columns = False
@@ -99,7 +102,8 @@ class ModelResiduals(ResidualProblem):
         return self._residual(self.model(*inputs), target)
 
     def _at_once(self) -> int:
-        return max(BLOCK // (self.n_residuals // self.n_samples * self.n_parameters), 1)
+        numbers = BLOCK if self._flat.device.type == "cpu" else _ON_DEVICE
+        return max(numbers // (self._outputs() * self.n_parameters), 1)
 
     def residuals_at(self, x: Vector) -> Vector:
         """All residuals as one vector."""
@@ -113,35 +117,49 @@ class ModelResiduals(ResidualProblem):
     def jacobian_rows(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[tuple[slice, Matrix]]:
         """Rows of J at x in blocks."""
         self.load(x)
-        k = self.n_residuals // self.n_samples
+        k = self._outputs()
         for rows in all_blocks(self.n_samples, self._at_once()):
             found = self._jacobian(rows).double().cpu().numpy()
             yield slice(int(rows[0]) * k, (int(rows[-1]) + 1) * k), np.asarray(found)
 
-    def sampled(self, x: Vector, residuals: Vector) -> Sampled | None:
+    def squares(self, x: Vector, residuals: Vector, fine: bool) -> Squares:
+        """J̃ᵀJ̃ and ∇f, summed where the model is: of J nothing leaves the device."""
+        self.load(x)
+        terms, sums = self.terms(residuals), _DeviceSums(self.n_parameters, self._flat.device)
+        for rows in all_blocks(self.n_samples, self._at_once()):
+            places = self._places(rows)
+            sums.add(self._jacobian(rows), terms.curvatures[places], terms.slopes[places])
+        return self.with_penalty(x, *sums.means(self.n_samples), 1.0)
+
+    def sampled(self, x: Vector, residuals: Vector) -> Squares | None:
         """J̃ᵀJ̃ from some rows, always the same, and the gradient from all: one backward pass."""
-        n, d, k = self.n_samples, self.n_parameters, self.n_residuals // self.n_samples
+        n, d, k = self.n_samples, self.n_parameters, self._outputs()
         if _MANY * _SAMPLED * d > n * k:
             return None
         self.load(x)
-        terms = self.terms(residuals)
-        gradient = self.l2 * (x - self.towards)
+        terms, sums = self.terms(residuals), _DeviceSums(d, self._flat.device)
+        gradient = torch.zeros(d, dtype=torch.float64, device=self._flat.device)
         for rows in all_blocks(n, 4 * self._at_once()):
-            place = slice(int(rows[0]) * k, (int(rows[-1]) + 1) * k)
             outputs = self._forward(rows).reshape(-1)
-            slopes = torch.as_tensor(terms.slopes[place] / n).to(outputs)
+            slopes = torch.as_tensor(terms.slopes[self._places(rows)]).to(outputs)
             found = torch.autograd.grad(outputs, self._flat.tensors, slopes, allow_unused=True)
-            gradient = gradient + self._flattened(found).double().cpu().numpy()
+            gradient += self._flattened(found).double()
         count = max(_SAMPLED * d // k, n // _PART)
         chosen = np.sort(np.random.default_rng(n).choice(n, count, replace=False))
-        squares = self.l2 * np.eye(d)
         for begin in range(0, count, self._at_once()):
             rows = chosen[begin : begin + self._at_once()]
-            places = (rows[:, None] * k + np.arange(k)).reshape(-1)
-            jacobian = self._jacobian(rows).double()
-            weights = torch.as_tensor(terms.curvatures[places] / count).to(jacobian)
-            squares += (jacobian.T @ (weights[:, None] * jacobian)).cpu().numpy()
-        return Sampled(squares, gradient, 1.0 + count / n)
+            sums.add(self._jacobian(rows), terms.curvatures[self._places(rows)])
+        matrix = sums.means(count)[0]
+        return self.with_penalty(x, matrix, (gradient / n).cpu().numpy(), 1.0 + count / n)
+
+    def _outputs(self) -> int:
+        """Residuals of a row."""
+        return self.n_residuals // self.n_samples
+
+    def _places(self, rows: Indices) -> Indices:
+        """Where the residuals of some rows are among all."""
+        k = self._outputs()
+        return (rows[:, None] * k + np.arange(k)).reshape(-1)
 
     def _flattened(self, parts: Any) -> Tensor:
         """Gradients by parameter as one vector."""
@@ -187,6 +205,26 @@ class ModelResiduals(ResidualProblem):
         NotFinite.refuse("residuals", residuals, x, indices)
         slopes = self.terms(residuals, indices).slopes / len(indices)
         return np.asarray(self._jacobian(indices).double().cpu().numpy()).T @ slopes + self.l2 * x
+
+
+class _DeviceSums:
+    """JᵀWJ and Jᵀs, added up in float64 where J is."""
+
+    def __init__(self, d: int, device: torch.device) -> None:
+        self._matrix = torch.zeros((d, d), dtype=torch.float64, device=device)
+        self._gradient = torch.zeros(d, dtype=torch.float64, device=device)
+
+    def add(self, jacobian: Tensor, weights: Vector, slopes: Vector | None = None) -> None:
+        """Some rows, with the curvatures and the slopes of their losses."""
+        rows = jacobian.double()
+        weighted = rows * torch.from_numpy(weights.copy()).to(rows.device)[:, None]
+        self._matrix += rows.T @ weighted
+        if slopes is not None:
+            self._gradient += rows.T @ torch.from_numpy(slopes.copy()).to(rows.device)
+
+    def means(self, count: int) -> tuple[Matrix, Vector]:
+        """Both over a number of rows, on the host."""
+        return (self._matrix / count).cpu().numpy(), (self._gradient / count).cpu().numpy()
 
 
 def _pieces(length: int) -> Iterator[slice]:

@@ -13,6 +13,7 @@ from trsvr.parts.damping import DampedStep
 from trsvr.problems.plain import NotFinite
 from trsvr.solvers.base import AUTO_DECREASE
 from trsvr.solvers.levenberg_marquardt import rules
+from trsvr.solvers.levenberg_marquardt.anew import leads_lower
 from trsvr.solvers.levenberg_marquardt.run import Run
 from trsvr.solvers.levenberg_marquardt.state import Point, Trial
 
@@ -42,7 +43,10 @@ def ends(run: Run, before: Point, trial: Trial, kept: bool) -> bool:
         return False
     if not candidate:
         return False
-    return _is_minimum(run, own.sine <= rules.CONVERGED and own.contraction <= rules.PROVEN and run.model().full_rank)
+    proven = own.sine <= rules.CONVERGED and own.contraction <= rules.PROVEN and run.model().full_rank
+    lowest = _is_minimum(run, proven)
+    doubtful = not proven and (lowest or own.misses > rules.MISSES) and own.begun_anew < rules.ANEW_MOST
+    return not (doubtful and leads_lower(run)) and lowest
 
 
 def _loose_end(run: Run, before: Point, here: Point, damped: DampedStep) -> bool:

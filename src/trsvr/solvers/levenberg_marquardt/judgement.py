@@ -70,8 +70,7 @@ def _move(run: Run, there: Point, near: bool, trial: Trial) -> bool:
     whole = run.curved_model(own.second) if near and trial.curved and own.second is not None else None
     there = run.look(there.x, there.value, there.residuals)
     if own.scaling is not None:
-        columns = np.where(there.sums.columns > 0.0, there.sums.columns, own.scaling)
-        own.scaling = np.maximum(rules.FORGET * own.scaling, columns)
+        own.scaling = np.maximum(rules.FORGET * own.scaling, run.remembered(there.sums.columns, own.scaling))
     own.here, own.model = there, None
     sine = run.sine(there, run.model())
     nearer = sine < own.sine if whole is None else whole.left(there.sums.gradient) < whole.left()

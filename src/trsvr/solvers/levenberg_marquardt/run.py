@@ -34,15 +34,17 @@ class Run:
     def look(self, x: Vector, value: float, residuals: Vector) -> Point:
         """The Jacobian at a point."""
         own, problem = self.own, self.problem
-        sampled = None if own.all_rows else problem.sampled(x, residuals)
-        if sampled is not None:
-            own.passes += sampled.passes
-            columns = np.sqrt(np.diagonal(sampled.squares))
-            return Point(x, value, residuals, Sums(sampled.squares, sampled.gradient, sampled.gradient, columns, True))
-        own.passes += problem.jacobian_passes(own.fine)
         rows = residuals.size + (x.size if problem.l2 > 0.0 else 0)
+        is_small = rows * x.size <= BLOCK
+        squares = None if own.all_rows else problem.sampled(x, residuals)
+        if squares is None and not is_small and rows >= x.size and not own.orthogonal:
+            squares = problem.squares(x, residuals, own.fine)
+        if squares is not None:
+            own.passes += squares.passes
+            return Point(x, value, residuals, Sums.of_squares(squares.matrix, squares.gradient))
+        own.passes += problem.jacobian_passes(own.fine)
         blocks: Iterable[Block] = problem.linearized(x, residuals, own.fine)
-        kept = list(blocks) if rows * x.size <= BLOCK else None
+        kept = list(blocks) if is_small else None
         sums = sums_of(blocks if kept is None else kept, rows, x.size, own.orthogonal)
         return Point(x, value, residuals, sums, kept, self._bend(residuals, kept))
 
@@ -81,10 +83,17 @@ class Run:
         if self.chosen.scaling is not None:
             return np.array(self.chosen.scaling, dtype=np.float64)
         if own.scaling is None:
-            own.scaling = np.where(columns > 0.0, columns, 1.0)
+            own.scaling = self.remembered(columns, np.ones_like(columns))
             alike = columns.size >= rules.MANY and own.scaling.max() <= rules.ALIKE * own.scaling.min()
             own.same_units = alike or not self.problem.scales_columns
         return np.ones_like(columns) if own.same_units else own.scaling
+
+    def remembered(self, columns: Vector, before: Vector) -> Vector:
+        """D with these columns: those that have become shorter count less and less, but never for nothing."""
+        own = self.own
+        own.longest = columns if own.longest is None else np.maximum(own.longest, columns)
+        seen = np.where(columns > 0.0, columns, before)
+        return np.maximum(seen, rules.FAINT * own.longest)
 
     def begin(self) -> Point:
         """The reference, computed again after a checkpoint; the first radius."""

@@ -15,7 +15,7 @@ from trsvr.solvers.base import flat
 
 _EPSILON = float(np.finfo(float).eps)
 #: of the snapshots in checkpoints
-_VERSION = 3
+_VERSION = 4
 _POINTS = ("here", "there", "last", "model")
 
 
@@ -40,11 +40,13 @@ class Damping:
 
     radius: float = math.nan
     scaling: Vector | None = None
+    longest: Vector | None = None  # that each column of J has been
     same_units: bool = False  # of all unknowns: D is one
     second: Matrix | None = None  # S
     curved: bool = False  # whether the model has it
     switched: bool = False  # whether the model has been exchanged since the last step that was kept
     looks: int = 0  # at the whole Hessian
+    begun_anew: int = 0  # from doubtful ends
     first_value: float = math.inf
     sine: float = math.inf
     contraction: float = 1.0  # part of the sine that the last step left, if it was a full one of Gauss and Newton
@@ -71,7 +73,8 @@ class Damping:
             raise ValueError(f"its snapshot of damped steps has version {snapshot.get('version')}, not {_VERSION}")
         for name in vars(self):
             if name not in _POINTS:
-                setattr(self, name, snapshot.get(name))
+                entry = snapshot.get(name)
+                setattr(self, name, entry.item() if isinstance(entry, np.generic) else entry)
 
 
 class Trial(NamedTuple):
