@@ -40,8 +40,9 @@ from trsvr.problems.regularizers import least_curvature
 _UNITS = 8.0 * float(np.finfo(float).eps)
 # A bound beyond this part of f, most of it rounding, is worth a closer look at what margins are rounded by.
 _LARGE = 1e-10
-# A bound beyond this part of f is worth a product: how far moving the slopes moves the gradient of the weights. It may
-# be wrong by that part of what it is at most: slopes may be kept in float32.
+# With several outputs an outer iteration takes many products, and a bound beyond this part of f is worth one: how far
+# moving the slopes moves the gradient of the weights. It may be wrong by that part of what it is at most: slopes may be
+# kept in float32.
 _WORTH_A_PRODUCT, _DIGITS = 1e-6, 1e-6
 
 
@@ -58,7 +59,7 @@ class GapFacts(NamedTuple):
     reach: float  # root mean square of Σ_j |x_ij w_j| + |b|: what margins are rounded by
     lowest: float = 0.0  # what f is at least
     closer: Callable[[], float] | None = None  # a sharper reach, where ``reach`` is a crude one
-    product: Callable[[Vector], Vector] | None = None  # with the losses' Hessian, where that is not raised
+    product: Callable[[Vector], Vector] | None = None  # with the losses' Hessian, where one is worth it
     along: float = 0.0  # √(pᵀ∇²L p), where the slopes follow a step p and the gradient is ∇f + ∇²L p
 
 

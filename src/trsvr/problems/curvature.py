@@ -363,8 +363,9 @@ class MarginView(CurvatureView):
             steepness = STEEPNESS.get(type(loss))
             slopes = loss.slope(self.margins, labels) if steepness is None else steepness(own, labels)
             slope = math.sqrt(dot(slopes, scale * slopes if scale.size else slopes) / n)
-        squares, product = lambda: self.problem.column_squares, None if self._raised else self.product
-        return linear_facts(self.problem, x, value, intercepts, self._steady, curved, slope, squares, product)
+        return linear_facts(
+            self.problem, x, value, intercepts, self._steady, curved, slope, lambda: self.problem.column_squares
+        )
 
     def _steady(self, t: float) -> bool:
         return stays_steady(self.problem.loss, self.margins, self.kernels.labels, self.kernels.weights, t)
