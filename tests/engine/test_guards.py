@@ -7,10 +7,13 @@ import re
 import numpy as np
 import pytest
 
+import endings
 import trsvr
 from trsvr import Status
+from trsvr.engine.stopping import GradientTest
 from trsvr.parts.norms import DenseNorm
 from trsvr.problems import FunctionProblem
+from trsvr.solvers.base import Progress
 
 A = np.random.default_rng(0).normal(size=(60, 4))
 B = A @ np.ones(4)
@@ -134,6 +137,19 @@ def test_steps_that_are_too_short_are_not_called_the_rounding_floor(convex):
     result = trsvr.minimize(convex[0], trsvr.SVRG(step=1e-30, batch_size=20, inner_steps=5))
     assert result.status is Status.NO_PROGRESS
     assert "steps are too short" in result.message
+
+
+def test_a_convex_run_that_has_got_stuck_ends():
+    """With λ = 1e-12 rounding let a radius shrink and grow to the last iteration."""
+    assert trsvr.minimize(endings._model(endings.odd(202654)), max_epochs=1000).epochs < 200
+    for may_be_saddle, ends in ((False, True), (True, False)):  # beside a saddle point a value may stand still
+        test = GradientTest("auto")
+        test.start(1.0, np.ones(2), np.ones(2))
+        known = Progress(1e-3, False, may_be_saddle)
+        found = [test.judge(0.5 - 1e-12 * k, np.full(2, 0.1), True, known) for k in range(60)]
+        assert (Status.NO_PROGRESS in found) is ends
+        assert set(found[:50]) == {None}
+    assert GradientTest("auto").judge(0.5, np.full(2, 0.1), True, Progress(1e-3, False, False)) is None
 
 
 @pytest.mark.parametrize("solver", [trsvr.SVRG(step=1e3, batch_size=5), trsvr.SGD(step=1e6), trsvr.Adam(step=1e200)])

@@ -114,9 +114,8 @@ class Loop:
         row = run.row(report, size)
         status = status or self.plan.limits.reached(row)
         if status is not None:
-            doubtful = status is Status.ROUNDING_FLOOR
-            why = test.why if status is Status.CONVERGED else ""
-            self.final = self.compute(self._doubted_floor) if doubtful else (status, why)
+            doubtful = status in (Status.ROUNDING_FLOOR, Status.NO_PROGRESS)
+            self.final = self.compute(self._doubted_floor) if doubtful else (status, test.why)
         recorded = status is not None or run.epoch % self.plan.trace_every == 0
         if recorded:
             run.rows.append(row)
@@ -188,7 +187,8 @@ class Loop:
             why = why_it_stands_still(self.plan.problem, best.x, best.value, best.gradient, self.plan.test.scale)
         except NotFinite:  # beside it, or at zero, is no value: nothing speaks against the floor
             why = None
-        return (Status.ROUNDING_FLOOR, "") if why is None else (Status.NO_PROGRESS, why)
+        why = why or self.plan.test.why
+        return (Status.NO_PROGRESS, why) if why else (Status.ROUNDING_FLOOR, "")
 
 
 def _gradient_at_zero(run: Run, test: GradientTest) -> Vector | None:

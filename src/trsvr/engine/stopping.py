@@ -20,6 +20,8 @@ _GROWTH_IS_DIVERGENCE = 1e6
 # At the rounding floor the value stands still, to its last bits, for this many epochs without a smaller gradient.
 _STILL_EPOCHS = 10
 _STILL_BITS = 8 * np.finfo(float).eps
+# A convex run has got stuck if so many epochs together have gained no more than this part of the value.
+_IDLE_EPOCHS, _IDLE = 50, 1e-9
 # A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
 _SMALL_GRADIENT = 1e-6
 # Changes of the value that are larger than this many units of its last place are not rounding.
@@ -113,7 +115,7 @@ class GradientTest:
         self._grows = False  # whether the threshold follows the scale
         self._first_norm_sq = math.nan
         self._first_value = math.nan
-        self._values: deque[float] = deque(maxlen=_STILL_EPOCHS + 1)
+        self._values: deque[float] = deque(maxlen=_IDLE_EPOCHS + 1)
         self._smallest = math.inf
         self._since_smallest = 0
 
@@ -213,11 +215,19 @@ class GradientTest:
         elif largest <= self.threshold and (largest == 0.0 or self._little_left(value, expected)):
             self.why = _compared("largest entry of the gradient", largest, self.threshold)
             return Status.CONVERGED
+        self._values.append(value)
         if known is not None:  # a solver that refuses steps knows best why a value stands still
-            return Status.ROUNDING_FLOOR if known.at_floor else None
+            return Status.ROUNDING_FLOOR if known.at_floor else self._stuck(value, known)
         if self._stands_still(value, largest):
             return Status.ROUNDING_FLOOR
         return None
+
+    def _stuck(self, value: float, known: Progress) -> Status | None:
+        gained = self._values[0] - value
+        if known.may_be_saddle or len(self._values) <= _IDLE_EPOCHS or not abs(gained) <= _IDLE * abs(value):
+            return None
+        self.why = f"the last {_IDLE_EPOCHS} iterations have gained {max(gained, 0.0):.1e}"
+        return Status.NO_PROGRESS
 
     def _little_left(self, value: float, expected: float) -> bool:
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value) or math.isnan(expected):
@@ -225,13 +235,13 @@ class GradientTest:
         return expected <= self.goal(value).decrease
 
     def _stands_still(self, value: float, largest: float) -> bool:
-        self._values.append(value)
         self._since_smallest += 1
         if largest < self._smallest:
             self._smallest, self._since_smallest = largest, 0
         if len(self._values) <= _STILL_EPOCHS or self._since_smallest < _STILL_EPOCHS:
             return False
-        return bool(max(self._values) - min(self._values) <= _STILL_BITS * abs(value))
+        last = list(self._values)[-_STILL_EPOCHS - 1 :]
+        return bool(max(last) - min(last) <= _STILL_BITS * abs(value))
 
 
 def _compared(what: str, found: float, asked: float) -> str:
