@@ -434,7 +434,10 @@ def optimistix_lm(task):
         return residuals(*primals), jax.pure_callback(lambda x: task.J(np.array(x)), matrix, primals[0]) @ tangents[0]
 
     solver = optimistix.LevenbergMarquardt(rtol=1e-12, atol=1e-12)
-    return np.asarray(optimistix.least_squares(residuals, solver, task.start, throw=False, max_steps=2000).value)
+    try:
+        return np.asarray(optimistix.least_squares(residuals, solver, task.start, throw=False, max_steps=2000).value)
+    except jax.errors.JaxRuntimeError as error:  # what a callback raises comes as this
+        raise Enough from error
 
 
 def torch_lm(task):

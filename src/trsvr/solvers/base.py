@@ -132,8 +132,8 @@ def flat(entry: Any, name: str = "") -> dict[str, Any]:
     """
     if entry is None:
         return {}
-    if isinstance(entry, bool | int | float | np.ndarray | np.number):
-        return {name: entry}
+    if isinstance(entry, bool | int | float | np.ndarray | np.generic):
+        return {name: entry.item() if isinstance(entry, np.generic) else entry}
     if is_dataclass(entry):
         inner = {known.name: vars(entry)[known.name] for known in fields(entry)}
     elif isinstance(entry, dict):
