@@ -187,8 +187,10 @@ class Loop:
             why = why_it_stands_still(self.plan.problem, best.x, best.value, best.gradient, self.plan.test.scale)
         except NotFinite:  # beside it, or at zero, is no value: nothing speaks against the floor
             why = None
-        why = why or self.plan.test.why
-        return (Status.NO_PROGRESS, why) if why else (Status.ROUNDING_FLOOR, "")
+        test = self.plan.test
+        if why is None and test.why and not test.is_lost_in_rounding(self.work.gap_bound(best)):
+            why = test.why
+        return (Status.ROUNDING_FLOOR, "") if why is None else (Status.NO_PROGRESS, why)
 
 
 def _gradient_at_zero(run: Run, test: GradientTest) -> Vector | None:

@@ -22,6 +22,8 @@ _STILL_EPOCHS = 10
 _STILL_BITS = 8 * np.finfo(float).eps
 # A convex run has got stuck if so many epochs together have gained no more than this part of the value.
 _IDLE_EPOCHS, _IDLE = 50, 1e-9
+# What is left is lost in rounding if it is at most this part of the first value: sums over rows have no more digits.
+_LAST_BITS = 64 * np.finfo(float).eps
 # A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
 _SMALL_GRADIENT = 1e-6
 # Changes of the value that are larger than this many units of its last place are not rounding.
@@ -228,6 +230,10 @@ class GradientTest:
             return None
         self.why = f"the last {_IDLE_EPOCHS} iterations have gained {max(gained, 0.0):.1e}"
         return Status.NO_PROGRESS
+
+    def is_lost_in_rounding(self, gap_bound: float) -> bool:
+        """Whether what is left to gain, at most, is in the last bits of the value at the start."""
+        return gap_bound <= _LAST_BITS * abs(self._first_value)
 
     def _little_left(self, value: float, expected: float) -> bool:
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value) or math.isnan(expected):
