@@ -206,7 +206,7 @@ def least_squares(
     result = minimize(
         problem, solver, x0=start, max_epochs=most - 1, callback=callback, verbose=max(verbose - 1, 0), threads=1
     )
-    found = _answer(problem, result, (low, high))
+    found = _answer(problem, result, start, (low, high))
     if verbose:
         print(found)
     return found
@@ -251,22 +251,16 @@ def _bounds(bounds: Any, start: Vector) -> tuple[Vector, Vector]:
     return low, high
 
 
-def _answer(problem: _AllAtOnce, result: Result, bounds: tuple[Vector, Vector]) -> LeastSquaresResult:
+def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Vector, Vector]) -> LeastSquaresResult:
     """SciPy's account of a run."""
     x, njev = result.x, problem.njev
-    low, high = bounds
-    near = 1e-6 * np.maximum(np.abs(x), np.where(np.isfinite(low), np.abs(low), 0.0))
-    on_bound = (x - low <= near) | (high - x <= near)
-    if on_bound.any() and result.status is not Status.CONVERGED:
-        raise ValueError(
-            f"bounds bind at position {int(np.flatnonzero(on_bound)[0])}: trsvr.least_squares finds minima inside "
-            "bounds only. "
-            "scipy.optimize.least_squares follows bounds, or write x as a function of unknowns without them"
-        )
     residuals = problem.residuals_at(x)
     matrix = np.concatenate([rows for _, rows in problem.jacobian_rows(x, residuals, True)])
     terms = problem.terms(residuals)
     gradient = matrix.T @ terms.slopes
+    if result.status is not Status.CONVERGED:
+        ahead = x - np.divide(gradient, squares := np.square(matrix).sum(axis=0), where=squares > 0.0, out=0.0 * x)
+        _check_bounds(result, start, ahead, *bounds)
     _, first, second = problem.loss.rho((residuals / problem.loss.scale) ** 2)
     curvatures = first + 2.0 * second * (residuals / problem.loss.scale) ** 2
     matrix *= np.sqrt(np.maximum(curvatures, np.finfo(float).eps))[:, None]
@@ -287,6 +281,24 @@ def _answer(problem: _AllAtOnce, result: Result, bounds: tuple[Vector, Vector]) 
         success=result.success,
         result=result,
     )
+
+
+def _check_bounds(result: Result, start: Vector, ahead: Vector, low: Vector, high: Vector) -> None:
+    """Raise ValueError if a bound has kept a run from a minimum: x is on it, or on its way there, towards ``ahead``.
+
+    On its way to a bound at zero x has no size that it would be near to: where it began says what is near.
+    """
+    x, stuck = result.x, result.status in (Status.ROUNDING_FLOOR, Status.NO_PROGRESS, Status.NOT_FINITE)
+    near = 1e-6 * np.maximum(np.abs(x), np.where(np.isfinite(low), np.abs(low), 0.0))
+    binds = (x - low <= near) | (high - x <= near)
+    binds |= (ahead < low) & (stuck | (x - low <= 1e-6 * (start - low)))
+    binds |= (ahead > high) & (stuck | (high - x <= 1e-6 * (high - start)))
+    if binds.any():
+        raise ValueError(
+            f"bounds bind at position {int(np.flatnonzero(binds)[0])}: trsvr.least_squares finds minima inside "
+            "bounds only. "
+            "scipy.optimize.least_squares follows bounds, or write x as a function of unknowns without them"
+        )
 
 
 def curve_fit(

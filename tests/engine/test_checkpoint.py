@@ -457,6 +457,17 @@ def test_a_file_of_another_version_of_the_library_goes_on_and_says_so(convex, ke
     assert "written by trsvr 0.0.0" in caplog.text
 
 
+def test_a_file_of_an_older_adaptive_mode_is_refused_with_the_reason(convex, tmp_path):
+    path = tmp_path / "old"
+    trsvr.minimize(convex[0], max_epochs=2, checkpoint=path)
+    content = files.read(path)
+    (version,) = (name for name in content["state"] if name.endswith("version"))
+    content["state"][version] -= 1
+    files.write(path, content)
+    with pytest.raises(CheckpointError, match=r"of the adaptive mode has version \d.*Begin the run anew"):
+        trsvr.resume(path, convex[0], max_epochs=4)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

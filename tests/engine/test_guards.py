@@ -152,6 +152,17 @@ def test_a_convex_run_that_has_got_stuck_ends():
     assert GradientTest("auto").judge(0.5, np.full(2, 0.1), True, Progress(1e-3, False, False)) is None
 
 
+def test_a_run_that_has_got_stuck_in_the_last_bits_of_its_first_value_is_at_the_floor():
+    result = trsvr.minimize(endings._model(endings.odd(202654)))
+    assert result.status is Status.ROUNDING_FLOOR
+    assert result.gap_bound < 1e-16  # of a first value of 0.7
+    test = GradientTest("auto")
+    test.start(2.0, np.ones(2), np.ones(2))
+    assert test.is_lost_in_rounding(1e-14)
+    assert not test.is_lost_in_rounding(1e-13)
+    assert not test.is_lost_in_rounding(np.nan)
+
+
 @pytest.mark.parametrize("solver", [trsvr.SVRG(step=1e3, batch_size=5), trsvr.SGD(step=1e6), trsvr.Adam(step=1e200)])
 def test_overflow_of_the_loss_is_divergence_at_the_best_point(solver):
     problem = trsvr.problems.LinearModel(A, B, trsvr.problems.Squared(), trsvr.problems.L2(0.0))

@@ -231,6 +231,16 @@ def test_bounds_that_do_not_bind_are_kept_and_those_that_do_are_named():
         trsvr.least_squares(fun, [1.0, 1.0, 0.1], bounds=(0.0, [np.inf, 1.2, np.inf]))
 
 
+@pytest.mark.parametrize("start", [[1.0, 1.0, 1.0, 1.0], [0.37, 2.1, 0.9, 3.3]])
+def test_bounds_at_zero_that_bind_are_named(start):
+    """On the way there x has no size that it would be near to: runs had ended well, or at the limit."""
+    rows = np.random.default_rng(0).normal(size=(30, 4))
+    y = rows @ np.array([1.0, -0.7, 2.0, 0.5])
+    for fun in (lambda x: rows @ x - y, lambda x: np.concatenate([rows @ x - y, 0.1 * np.exp(x)])):
+        with pytest.raises(ValueError, match="bounds bind at position 1"):
+            trsvr.least_squares(fun, start, bounds=(0.0, np.inf))
+
+
 # -------------------------------------------------------------------------------------------------- the problem
 
 

@@ -134,8 +134,25 @@ def test_minimize_chooses_damped_steps_for_squares_and_reports_the_loss_it_was_g
     assert result.value < other.value
 
 
+def test_a_function_of_unknowns_is_as_good_as_a_model():
+    """NIST's Misra1a, by its certified values; in numbers of NumPy and as tensors."""
+    pressure = [77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0]
+    volume = [10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78]
+    rows = torch.tensor(pressure).double(), torch.tensor(volume).double()
+
+    def adsorption(x, p):
+        return x[0] * (1.0 - torch.exp(-x[1] * p))
+
+    for start in ([500.0, 0.0001], torch.tensor([500.0, 0.0001], dtype=torch.float64)):
+        result = trsvr.torch.least_squares(adsorption, rows, x0=start)
+        assert_allclose(result.x, [2.3894212918e02, 5.5015643181e-04], rtol=1e-8)
+    assert start.tolist() == [500.0, 0.0001]  # the user's own is left alone
+
+
 def test_what_is_no_model_is_refused():
     with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module"):
-        trsvr.torch.least_squares(lambda x: x, data(5, 1))
+        trsvr.torch.least_squares("model", data(5, 1))
+    with pytest.raises(ValueError, match="x0 must be given with a function"):
+        trsvr.torch.least_squares(lambda x, t: x, data(5, 1))
     with pytest.raises(ValueError, match="loss must be Squared"):
         trsvr.torch.least_squares(net(1, 2, 1), data(5, 1), loss="huber")

@@ -19,10 +19,10 @@ from trsvr.parts.norms import DenseNorm, DiagonalNorm, IdentityNorm
 from trsvr.parts.pairs import Pairs
 from trsvr.problems import logistic
 from trsvr.problems.steps import Exit, NormedStep
-from trsvr.problems.views import Prices, Raising
+from trsvr.problems.views import CurvatureView, Prices, Raising
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.endings import estimate
-from trsvr.solvers.adaptive.judgement import _next_tolerance
+from trsvr.solvers.adaptive.judgement import _next_tolerance, _unless_doubtful
 from trsvr.solvers.adaptive.measuring import first_rows, kind_of_norm
 from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
@@ -90,6 +90,56 @@ def test_rows_of_the_first_matrix_lie_between_their_bounds():
 
 
 # ------------------------------------------------------------------------------------------------------------- caution
+
+
+class Bare(CurvatureView):
+    """A view that can do no more than the protocol demands: H = 3·1."""
+
+    n_rows = 10
+
+    def prices(self):
+        return Prices()
+
+    def evaluate(self, x, coming=None):
+        return 1.5 * float(x @ x), 3.0 * x
+
+    def product(self, v):
+        return 3.0 * v
+
+
+def test_what_a_view_cannot_do_costs_infinitely_much_and_says_so():
+    bare, x = Bare(), np.ones(2)
+    arguments = {
+        "raise_curvatures": (0.0, 0.0), "diagonal": (), "blocks": (5, None), "shared": (), "line": (x, x, x),
+        "changes": (x, 4, False, None, 0), "ascent": (), "start_ascent": (None, x, x),
+    }  # fmt: skip
+    for name, given in arguments.items():
+        with pytest.raises(NotImplementedError, match=r"this view has no .*its price says so"):
+            getattr(bare, name)(*given)
+    prices = bare.prices()
+    assert prices.matrix_row == prices.diagonal == prices.shared == prices.batch_row == math.inf
+    assert prices.dual == prices.line == math.inf
+    assert kind_of_norm("auto", prices, 10, 2, RULES) == "identity"
+    assert (bare.penalty_curvatures(x) == 0.0).all()
+    assert math.isnan(bare.gap_bound(x, 3.0, 3.0 * x))
+    assert math.isnan(bare.total_weight())
+
+
+def test_steps_and_walks_are_the_usual_ones_unless_a_view_has_its_own():
+    asked = []
+    request = SimpleNamespace(usual=lambda product, request: asked.append(product(np.ones(2))), penalty=np.ones(2))
+    Bare().step(request)
+    assert asked[0].tolist() == [4.0, 4.0]  # losses and penalty
+    bare = Bare()
+    walk = SimpleNamespace(usual=lambda view, request: view)
+    assert bare.walk(walk) is bare
+
+
+def test_prices_of_a_matrix_are_its_rows_and_its_factor():
+    prices = Prices.of_rows(1000, 10, 1, 10_000)
+    assert prices.of_matrix(100) == pytest.approx(100 * prices.matrix_row + prices.factor)
+    assert prices.of_matrix(1000) < 0.25 * 1000 * 10 * 10 / 10_000 + prices.factor  # d/4 products, less the call's part
+    assert Prices.of_rows(1000, 10, 3, 10_000).with_shared(1000, 10, 3).shared < prices.of_matrix(1000)
 
 
 def test_caution_is_raised_then_deepened_then_spent():
@@ -260,3 +310,45 @@ def test_the_next_tolerance_is_no_smaller_than_ends_the_run():
     assert (
         tolerance(gradient=(1e-9, 0.0), predicted_gradient=np.array([1e-9, 0.0])) == RULES.cg_loosest
     )  # rounding of f
+
+
+# ------------------------------------------------------------------------------------- an end that the certificate doubts
+
+
+def doubted(expected, bound, before=math.inf, small=False, near=math.inf, kind="diagonal", contraction=0.0):
+    """What the loop is told where so much is expected and the certificate says ``bound``; f is one."""
+    view = SimpleNamespace(
+        n_rows=100,
+        prices=lambda: Prices(matrix_row=1e-3 if small else 1.0),
+        gap_bound=lambda *point: bound,
+        gap_bound_near=lambda *point: near,
+    )
+    own = SimpleNamespace(
+        expected_decrease=expected, bound=before, nonconvex=False, here=view, kind=kind,
+        norm=SimpleNamespace(rows=100, exact=False), radius=Radius(1.0, 0.1, contraction=contraction),
+    )  # fmt: skip
+    state = SimpleNamespace(value=1.0, x=np.zeros(2), gradient=np.zeros(2), goal=Goal())
+    it = SimpleNamespace(state=state, own=own, rules=RULES, problem=SimpleNamespace(n_samples=100))
+    taken = outcome(norm=DenseNorm(np.eye(2), np.zeros(2)))
+    return _unless_doubtful(it, taken, False)
+
+
+def test_an_end_waits_while_the_certificate_says_more_and_falls():
+    assert doubted(1e-3, 0.5).expected_decrease == 1e-3  # nothing is asked before an end
+    assert doubted(1e-14, 1e-7).expected_decrease == 1e-14
+    assert doubted(1e-14, 1e-5).expected_decrease == 1e-5
+    assert doubted(1e-14, 1e-5, before=1.5e-5).expected_decrease == 1e-14  # it has hardly fallen: so it is true
+    assert doubted(1e-14, math.nan).expected_decrease == 1e-14
+    assert doubted(1e-14, 1e-7).gap_bound == 1e-7
+
+
+def test_on_small_data_it_waits_for_more_digits():
+    assert doubted(1e-14, 1e-9, small=True).expected_decrease == 1e-9
+    assert doubted(1e-14, 1e-11, small=True).expected_decrease == 1e-14
+
+
+def test_newton_steps_give_the_certificate_a_second_try():
+    found = doubted(1e-14, 1e-3, near=1e-9, kind="dense")
+    assert (found.expected_decrease, found.gap_bound) == (1e-14, 1e-9)
+    slow = doubted(1e-14, 1e-3, near=1e-4, before=1e-4, kind="dense", contraction=0.5)
+    assert slow.expected_decrease == 1e-4  # steps that leave half of the gradient prove nothing

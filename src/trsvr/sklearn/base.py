@@ -210,9 +210,10 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             return
         found = f"the gradient's largest entry is {largest:.2g} and should be at most {threshold:.2g}"
         if result.status is Status.ROUNDING_FLOOR:
+            why = result.message.partition(" (")[2].removesuffix(")")
             advice = (
-                "The objective cannot be lowered further in double precision. Scale the columns of X "
-                "(sklearn.preprocessing.StandardScaler), or accept this solution with a larger tol."
+                f"The objective cannot be lowered further in double precision{f' ({why})' if why else ''}. Scale the "
+                "columns of X (sklearn.preprocessing.StandardScaler), or accept this solution with a larger tol."
             )
         elif result.status is Status.DIVERGED:
             advice = "The solver has diverged: leave solver=None, or give it a smaller step."
@@ -241,7 +242,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _remember(self, results: list[Result]) -> None:
         self.n_iter_ = np.array([result.epochs for result in results], dtype=np.int32)
-        self.gap_bound_ = max(result.gap_bound for result in results)
+        self.gap_bound_ = float(np.max([result.gap_bound for result in results]))  # NaN if one is
         self._traces = [result.rows for result in results]
 
     @property

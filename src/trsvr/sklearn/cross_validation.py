@@ -210,7 +210,7 @@ class TRSVRClassifierCV(ClassifierBase):
             total = float(X.shape[0] if weights is None else weights.sum())
             # From zero, one fit more among many: the result is then TRSVRClassifier's to the last bit.
             coef, intercept, results = self._solve(self._problems(X, places, weights), self.C_, total, None, means)
-            self.gap_bound_ = max(result.gap_bound for result in results)
+            self.gap_bound_ = float(np.max([result.gap_bound for result in results]))  # NaN if one is
             self._traces = [result.rows for result in results]
         else:
             best_of_fold = self.scores_.argmax(axis=1)

@@ -231,8 +231,21 @@ def _pieces(length: int) -> Iterator[slice]:
     return (slice(begin, begin + _FEW_ROWS) for begin in range(0, length, _FEW_ROWS))
 
 
+class _OfUnknowns(torch.nn.Module):
+    """A function of unknowns and inputs as a model."""
+
+    def __init__(self, function: Callable[..., Tensor], x0: Any) -> None:
+        super().__init__()
+        start = x0.detach().clone() if isinstance(x0, Tensor) else torch.from_numpy(_check.vector("x0", x0).copy())
+        self.x = torch.nn.Parameter(start)
+        self._function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(self.x, *inputs)
+
+
 def least_squares(
-    model: torch.nn.Module,
+    model: torch.nn.Module | Callable[..., Tensor],
     dataset: Any,
     *,
     residuals: Callable[[Any, Any], Tensor] | None = None,
@@ -245,16 +258,23 @@ def least_squares(
 
     Parameters
     ----------
-    model, dataset, residuals, loss, weights, weight_decay
+    model : torch.nn.Module or callable
+        A model, or ``function(x, input, …)``: what a model would return for these inputs with the unknowns x, a tensor
+        that begins as ``x0``.
+    dataset, residuals, loss, weights, weight_decay
         See `ModelResiduals`.
     **options
-        Those of `trsvr.minimize`: ``max_epochs``, ``max_passes``, ``max_seconds``, ``tol``, ``callback``, ….
+        Those of `trsvr.minimize`: ``x0``, ``max_epochs``, ``max_passes``, ``max_seconds``, ``tol``, ``callback``, ….
 
     Returns
     -------
     trsvr.Result
         ``value`` is (1/N) Σ ½r². The model's parameters are afterwards those of ``result.x``.
     """
+    if callable(model) and not isinstance(model, torch.nn.Module):
+        if options.get("x0") is None:
+            raise ValueError("x0 must be given with a function: it is where its unknowns begin")
+        model = _OfUnknowns(model, options.pop("x0"))
     problem = ModelResiduals(model, dataset, residuals=residuals, loss=loss, weights=weights, weight_decay=weight_decay)
     return run(problem, None, options)
 

@@ -67,7 +67,7 @@ def measure(it: Iteration, draws: Draws) -> Measured:
 def _matrix_is_due(it: Iteration) -> bool:
     """Whether products with the whole Hessian have cost as much as a matrix would, since the last one was made.
 
-    So no more is spent than twice the cheaper of both, without knowing how many products are still to come.
+    So no more is spent than three times the cheaper of both, without knowing how many products are still to come.
     """
     return it.own.norm.products >= it.rules.patience * it.own.price
 
