@@ -116,8 +116,9 @@ def test_as_statsmodels(name, weights, offset, intercept, rows):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_sandwiches(name):
-    problem, result = ours(name)
+@pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "csr"])
+def test_sandwiches(name, rows):
+    problem, result = ours(name, rows=rows)
     white, grouped = (
         theirs(name, cov_type="HC0"),
         theirs(name, cov_type="cluster", cov_kwds={"groups": GROUPS}),

@@ -134,11 +134,30 @@ def test_minimize_chooses_damped_steps_for_squares_and_reports_the_loss_it_was_g
     assert result.value < other.value
 
 
+@pytest.mark.parametrize(
+    "loss", [F.huber_loss, nn.HuberLoss(delta=0.05), F.smooth_l1_loss, nn.SmoothL1Loss(beta=0.05), nn.MSELoss()]
+)
+def test_minimize_chooses_damped_steps_for_every_loss_of_residuals(loss):
+    X, y = data(200, 2, 2)
+    y[::10] += 3.0
+    model = net(2, 5, 2)
+    result = trsvr.torch.minimize(model, loss, (X, y), weight_decay=1e-4, max_epochs=400)
+    assert result.trace.hessian_products.sum() == 0  # damped steps are factored
+    model.zero_grad()
+    value = loss(model(X), y) + 0.5e-4 * sum((p**2).sum() for p in model.parameters())
+    value.backward()
+    assert result.value == pytest.approx(value.item(), rel=1e-12)
+    assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-6
+    summed = nn.HuberLoss(reduction="sum")
+    chosen = trsvr.torch.minimize(net(2, 5, 2), lambda out, t: summed(out, t) / t.numel(), (X, y), max_epochs=1)
+    assert chosen.trace.hessian_products.sum() > 0
+
+
 def test_a_function_of_unknowns_is_as_good_as_a_model():
     """NIST's Misra1a, by its certified values; in numbers of NumPy and as tensors."""
     pressure = [77.6, 114.9, 141.1, 190.8, 239.9, 289.0, 332.8, 378.4, 434.8, 477.3, 536.8, 593.1, 689.1, 760.0]
     volume = [10.07, 14.73, 17.94, 23.93, 29.61, 35.18, 40.02, 44.82, 50.76, 55.05, 61.01, 66.40, 75.47, 81.78]
-    rows = torch.tensor(pressure).double(), torch.tensor(volume).double()
+    rows = torch.tensor(pressure, dtype=torch.float64), torch.tensor(volume, dtype=torch.float64)
 
     def adsorption(x, p):
         return x[0] * (1.0 - torch.exp(-x[1] * p))

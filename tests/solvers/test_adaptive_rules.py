@@ -312,7 +312,7 @@ def test_the_next_tolerance_is_no_smaller_than_ends_the_run():
     )  # rounding of f
 
 
-# ------------------------------------------------------------------------------------- an end that the certificate doubts
+# ------------------------------------------------------------------------------ an end that the certificate doubts
 
 
 def doubted(expected, bound, before=math.inf, small=False, near=math.inf, kind="diagonal", contraction=0.0):

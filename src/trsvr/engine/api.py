@@ -59,7 +59,7 @@ def minimize(
         Such as ``trsvr.problems.logistic(X, y)``.
     solver : optional
         Such as ``trsvr.TRSVR(alpha=0.1)`` or ``trsvr.SVRG()``, or a name: "trsvr", "svrg", "saga", "sarah", "sgd",
-        "adam", "trust-region", "trish" or "lbfgs". Default `TRSVR`.
+        "adam", "trust-region", "trish", "sdca" or "lbfgs". Default `TRSVR`.
     x0 : array, optional
         Starting point; default zeros.
     max_epochs, max_passes, max_seconds : optional
@@ -102,7 +102,8 @@ def minimize(
     Counting is the same for every method: a full gradient counts N component gradients, a step what its estimator
     evaluates, a curvature product on b rows b. Full gradients that a method does not need itself, made only to draw the
     curve, are neither counted nor timed. The gradient at the end of an epoch is the next epoch's reference gradient and
-    is charged when that epoch begins, or when it is the one that ends the run by ``tol``.
+    is charged when that epoch begins, or when it is the one that ends the run by ``tol``. Of `LeastSquares` the
+    residuals of all rows are N and their Jacobian is N; by differences it is N for each unknown, or 4 N at the end.
     """
     problem, solver = as_problem(problem), solver_from(solver)
     plan = RunPlan(

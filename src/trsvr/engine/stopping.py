@@ -23,7 +23,7 @@ _STILL_BITS = 8 * np.finfo(float).eps
 # A convex run has got stuck if so many epochs together have gained no more than this part of the value.
 _IDLE_EPOCHS, _IDLE = 50, 1e-9
 # What is left is lost in rounding if it is at most this part of the first value: sums over rows have no more digits.
-_LAST_BITS = 64 * np.finfo(float).eps
+_LAST_BITS = 64 * float(np.finfo(float).eps)
 # A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
 _SMALL_GRADIENT = 1e-6
 # Changes of the value that are larger than this many units of its last place are not rounding.

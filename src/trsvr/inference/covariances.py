@@ -86,8 +86,8 @@ def covariance(
     keep their digits. With a loss other than the squared one, ℓ″ is in the place of W: an approximation that ignores
     how far the noise is from normal.
 
-    Linear models: one pass over the rows for each of A, B and M. Dependent columns without a penalty, and a fit whose
-    coefficients grow for ever (separated classes), raise ValueError.
+    Linear models: one reading of the rows for all matrices; groups on a cluster take a second one. Dependent columns
+    without a penalty, and a fit whose coefficients grow for ever (separated classes), raise ValueError.
     """
     problem, x = as_problem(problem), point(result)
     if not isinstance(problem, ResidualProblem):

@@ -271,11 +271,14 @@ def least_squares(
     trsvr.Result
         ``value`` is (1/N) Σ ½r². The model's parameters are afterwards those of ``result.x``.
     """
-    if callable(model) and not isinstance(model, torch.nn.Module):
-        if options.get("x0") is None:
-            raise ValueError("x0 must be given with a function: it is where its unknowns begin")
-        model = _OfUnknowns(model, options.pop("x0"))
-    problem = ModelResiduals(model, dataset, residuals=residuals, loss=loss, weights=weights, weight_decay=weight_decay)
+    is_function = callable(model) and not isinstance(model, torch.nn.Module)
+    if is_function and options.get("x0") is None:
+        raise ValueError("x0 must be given with a function: it is where its unknowns begin")
+    fitted: Any = _OfUnknowns(model, options.pop("x0")) if is_function else model
+    problem = ModelResiduals(
+        fitted, dataset, residuals=residuals, loss=loss, weights=weights, weight_decay=weight_decay
+    )
+    problem.scales_columns = is_function  # unknowns of a function have units of their own, weights of a net have not
     return run(problem, None, options)
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 import trsvr
+from trsvr.problems.losses import Squared
+from trsvr.problems.residual_losses import BY_NAME, ResidualLoss, Rho
 from trsvr.solvers import solver_from
 from trsvr.solvers.base import as_solver
 from trsvr.torch.least_squares import ModelResiduals, run
@@ -44,8 +46,9 @@ def minimize(
         Any solver of `trsvr`, or its name; default ``trsvr.TRSVR()``, the adaptive mode, with nothing to choose.
     hessian : {"auto", "exact", "gauss-newton"}
         Curvature products. "auto": damped Gauss–Newton steps with a factorisation, as `least_squares` makes, where the
-        loss is `torch.nn.functional.mse_loss` (or ``MSELoss``), no solver is chosen, and parameters or numbers in the
-        targets are at most 3000; else "exact".
+        loss is one of residuals (`torch.nn.functional.mse_loss`, ``huber_loss`` or ``smooth_l1_loss``, or the module of
+        one with the mean), no solver is chosen, and parameters or numbers in the targets are at most 3000; else
+        "exact".
     weight_decay : float
         λ of a penalty (λ/2)‖x‖².
     rows_at_once : int
@@ -58,17 +61,17 @@ def minimize(
     trsvr.Result
         With the trace. The model's parameters are afterwards those of ``result.x``, the best point seen.
     """
-    squares = loss is torch.nn.functional.mse_loss or (isinstance(loss, torch.nn.MSELoss) and loss.reduction == "mean")
+    of_residuals = _of_residuals(loss)
     products = "exact" if hessian == "auto" else hessian
     # Also where residuals are taken instead: it is what checks model, loss and data.
     problem = ModelProblem(model, loss, dataset, hessian=products, weight_decay=weight_decay, rows_at_once=rows_at_once)
-    if hessian == "auto" and squares and solver is None:
-        residuals = ModelResiduals(model, dataset, weight_decay=weight_decay, scale=1.0)
-        per_row = residuals.n_residuals // residuals.n_samples
-        if min(residuals.n_residuals, residuals.n_parameters) <= _MOST_FACTORED:
-            scale = math.sqrt(2.0 / per_row)
+    if hessian == "auto" and of_residuals is not None and solver is None:
+        counted = ModelResiduals(model, dataset)
+        if min(counted.n_residuals, counted.n_parameters) <= _MOST_FACTORED:
+            of_one, scale = of_residuals(counted.n_residuals // counted.n_samples)
             problem.release()
-            return run(ModelResiduals(model, dataset, weight_decay=weight_decay, scale=scale), None, options)
+            chosen = ModelResiduals(model, dataset, loss=of_one, weight_decay=weight_decay, scale=scale)
+            return run(chosen, None, options)
     solver = as_solver(solver_from(solver))
     if problem.dtype != torch.float64 and solver.estimates_curvature:
         raise ValueError(
@@ -79,3 +82,27 @@ def minimize(
         return run(problem, solver, options)
     finally:
         problem.release()
+
+
+def _of_residuals(loss: Any) -> Callable[[int], tuple[ResidualLoss | Squared, float]] | None:
+    """The loss of scaled residuals, and their scale, that say the same for k numbers in a target; None for others."""
+    F, nn = torch.nn.functional, torch.nn
+    if isinstance(loss, nn.MSELoss | nn.HuberLoss | nn.SmoothL1Loss) and loss.reduction != "mean":
+        return None
+    if loss is F.mse_loss or isinstance(loss, nn.MSELoss):
+        return lambda k: (Squared(), math.sqrt(2.0 / k))
+    if loss is F.huber_loss or isinstance(loss, nn.HuberLoss):
+        end, slope = (loss.delta if isinstance(loss, nn.HuberLoss) else 1.0), 1.0
+    elif loss is F.smooth_l1_loss or isinstance(loss, nn.SmoothL1Loss):
+        end = loss.beta if isinstance(loss, nn.SmoothL1Loss) else 1.0
+        slope = end  # what divides Huber's loss
+    else:
+        return None
+    if not end > 0.0:
+        return None
+
+    def of_one(k: int) -> tuple[ResidualLoss, float]:
+        scale = 1.0 / math.sqrt(k * slope)
+        return Rho(BY_NAME["huber"], scale * end), scale
+
+    return of_one
