@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -417,3 +418,18 @@ def test_sparse_coefficients(which, request):
     assert_allclose(model.predict_proba(scipy.sparse.csr_array(X)), expected, rtol=1e-12)
     assert (model.densify().coef_ == coef).all()
     assert isinstance(model.sparsify().fit(X, y).coef_, np.ndarray)
+
+
+@pytest.mark.parametrize(("rows", "columns", "far"), [(60, 3, 1e7), (20_000, 30, 1e8)], ids=["small", "compiled"])
+def test_columns_far_from_zero_without_an_intercept_are_named_in_the_warning(rows, columns, far):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(rows, columns)) + far
+    y = (X[:, 0] + random.normal(size=rows) > far).astype(int)
+    with pytest.warns(ConvergenceWarning, match="columns far from zero cost digits: centre them, or add an intercept"):
+        TRSVRClassifier(fit_intercept=False, C=1e6, tol=1e-9).fit(X, y)
+
+
+def test_a_bound_that_is_unknown_of_one_run_is_unknown_of_all():
+    model = TRSVRClassifier()
+    model._remember([SimpleNamespace(epochs=1, gap_bound=bound, rows=[]) for bound in (1e-9, np.nan, 1e-3)])
+    assert np.isnan(model.gap_bound_)

@@ -72,8 +72,11 @@ class Loop:
         interrupted = status is Status.INTERRUPTED
         lost = interrupted or status in (Status.NOT_FINITE, Status.DIVERGED, Status.DATA_LOST)
         bound = math.nan if lost else self.work.gap_bound(self.best)
-        asked = self.plan.test.is_relative or status is Status.ROUNDING_FLOOR  # for as many digits as there are
-        if status.success and asked and not bound <= _FEW_DIGITS * abs(self.best.value):
+        # Where as many digits were wanted as there are, or f could not be lowered any more.
+        digits = status in (Status.ROUNDING_FLOOR, Status.NO_PROGRESS) or (
+            status is Status.CONVERGED and self.plan.test.is_relative
+        )
+        if digits and not bound <= _FEW_DIGITS * abs(self.best.value):
             detail = "; ".join(part for part in (detail, self.plan.problem.why_few_digits()) if part)
         result = self.work.result(self.best, status, detail, bound)
         if self.keeper is not None:

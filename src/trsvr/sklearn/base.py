@@ -209,7 +209,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
         if largest <= threshold or certified or result.status is Status.CALLBACK:
             return
         found = f"the gradient's largest entry is {largest:.2g} and should be at most {threshold:.2g}"
-        if result.status is Status.ROUNDING_FLOOR:
+        if result.status in (Status.ROUNDING_FLOOR, Status.NO_PROGRESS):
             why = result.message.partition(" (")[2].removesuffix(")")
             advice = (
                 f"The objective cannot be lowered further in double precision{f' ({why})' if why else ''}. Scale the "
