@@ -34,6 +34,8 @@ COLOURS = {
     "LIBLINEAR": "#7a7a7a",
     "lightning": "#882255",
     "skglm": "#000000",
+    "glum": "#5b3fa0",
+    "scikit-learn-intelex": "#8a5a2b",
 }
 
 
@@ -117,7 +119,7 @@ def draw(sets: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(8, 0.42 * len(sets) + 1.3), layout="constrained")
     axes.axvline(1.0, color=OURS, linewidth=2, zorder=1)
-    markers = dict(zip(COLOURS, "osD^vPX", strict=True))
+    markers = dict(zip(COLOURS, "osD^vPX<>", strict=True))
     families: dict[str, Any] = {}
     for k, entry in enumerate(sets):
         ratios = entry["peers"].values()
