@@ -472,3 +472,44 @@ def test_looser_tolerances_end_earlier():
     )
     assert loose.nfev < tight.nfev
     assert loose.cost <= 1.01 * tight.cost
+
+
+@pytest.mark.slow
+def test_thousands_of_unknowns_and_residuals_take_conjugate_gradients():
+    """Beyond what is factored: each residual sees five of 3100 unknowns; SciPy's minimum by sparse steps."""
+    random, m, d = np.random.default_rng(0), 3300, 3100
+    places = np.minimum(np.arange(m) * d // m, d - 5)[:, None] + np.arange(5)
+    A, every = random.normal(size=(m, 5)), np.arange(m)
+
+    def scores(x, i):
+        return (A[i] * x[places[i]]).sum(axis=1)
+
+    y = scores(random.normal(size=d), every)
+    y = y + 0.3 * np.tanh(y) + 0.05 * random.normal(size=m)
+
+    def residuals(x, i):
+        z = scores(x, i)
+        return z + 0.3 * np.tanh(z) - y[i]
+
+    def entries(x, i):
+        return A[i] * (1.0 + 0.3 / np.cosh(scores(x, i)) ** 2)[:, None]
+
+    def jacobian(x, i):
+        rows = np.zeros((len(i), d))
+        np.put_along_axis(rows, places[i], entries(x, i), 1)
+        return rows
+
+    result = trsvr.minimize(LeastSquares(m, d, residuals, jacobian, l2=1e-4))
+    assert result.status is trsvr.Status.CONVERGED
+    assert result.trace.hessian_products.sum() > 0
+    root = np.sqrt(1e-4 * m)
+
+    def sparse(x):
+        rows = scipy.sparse.csr_matrix((entries(x, every).ravel(), places.ravel(), np.arange(0, 5 * m + 1, 5)), (m, d))
+        return scipy.sparse.vstack([rows, root * scipy.sparse.eye(d)]).tocsr()
+
+    known = scipy.optimize.least_squares(
+        lambda x: np.concatenate([residuals(x, every), root * x]), np.zeros(d), sparse,
+        tr_solver="lsmr", xtol=1e-15, ftol=1e-15, gtol=1e-13, max_nfev=300,
+    )  # fmt: skip
+    assert result.value == pytest.approx(known.cost / m, rel=1e-11)
