@@ -41,6 +41,16 @@ def test_curve_fit_with_defaults_has_the_certified_digits(name, start):
     assert_allclose(np.sqrt(np.diagonal(matrix)), known.deviations, rtol=1e-2 if name == "Lanczos1" else 1e-4)
 
 
+def test_by_differences_nearly_all_have_nine_digits():
+    digits = []
+    for name, start in RUNS:
+        known = regression(name)
+        with np.errstate(all="ignore"):
+            digits.append(known.digits(trsvr.least_squares(known.residuals, known.starts[start]).x))
+    assert min(digits) >= 6.0
+    assert sum(each >= 9.0 for each in digits) >= 48
+
+
 @pytest.mark.parametrize(("name", "start"), RUNS)
 def test_with_a_jacobian_it_has_nine_digits_and_ends_truly(name, start):
     known = regression(name)
