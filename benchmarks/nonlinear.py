@@ -623,7 +623,7 @@ def main():
             for number, task in enumerate(make(seed)):
                 runs = {name: attempt(name, make, seed, number) for name in chosen.methods.split(",")}
                 runs = {name: run for name, run in runs.items() if run is not None}
-                values = {name: min(f for _, f in run[0].curve) for name, run in runs.items()}
+                values = {name: min((f for _, f in run[0].curve), default=np.inf) for name, run in runs.items()}
                 first, best = task.smooth(task.start)[0], min(values.values())
                 target = task.target or best + 1e-10 * (best if best > 1e-8 * first else first)
                 for name, (run, seconds) in runs.items():

@@ -146,10 +146,17 @@ def test_a_convex_run_that_has_got_stuck_ends():
         test = GradientTest("auto")
         test.start(1.0, np.ones(2), np.ones(2))
         known = Progress(1e-3, False, may_be_saddle)
-        found = [test.judge(0.5 - 1e-12 * k, np.full(2, 0.1), True, known) for k in range(60)]
+        found = [test.judge(0.5 - 1e-15 * k, np.full(2, 0.1), True, known) for k in range(60)]
         assert (Status.NO_PROGRESS in found) is ends
         assert set(found[:50]) == {None}
+        slow = [test.judge(0.4 - 1e-12 * k, np.full(2, 0.1), True, known) for k in range(60)]
+        assert set(slow) == {None}  # it still gains more than a run that expects no more would end at
     assert GradientTest("auto").judge(0.5, np.full(2, 0.1), True, Progress(1e-3, False, False)) is None
+
+
+def test_a_run_that_is_slow_but_goes_on_is_not_ended():
+    """A tenth of what is left an iteration: the last twelve digits take 150 of them."""
+    assert trsvr.minimize(endings._model(endings.odd(203624)), max_epochs=1000).status is Status.ROUNDING_FLOOR
 
 
 def test_a_run_that_has_got_stuck_in_the_last_bits_of_its_first_value_is_at_the_floor():

@@ -20,8 +20,9 @@ _GROWTH_IS_DIVERGENCE = 1e6
 # At the rounding floor the value stands still, to its last bits, for this many epochs without a smaller gradient.
 _STILL_EPOCHS = 10
 _STILL_BITS = 8 * np.finfo(float).eps
-# A convex run has got stuck if so many epochs together have gained no more than this part of the value.
-_IDLE_EPOCHS, _IDLE = 50, 1e-9
+# A convex run has got stuck if so many epochs together have gained no more than this part of the value, at which one
+# that expects no more has converged, or no more than the last bit of the first value.
+_IDLE_EPOCHS, _IDLE, _LAST_BIT = 50, AUTO_DECREASE, float(np.finfo(float).eps)
 # What is left is lost in rounding if it is at most this part of the first value: sums over rows have no more digits.
 _LAST_BITS = 64 * float(np.finfo(float).eps)
 # A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
@@ -226,7 +227,8 @@ class GradientTest:
 
     def _stuck(self, value: float, known: Progress) -> Status | None:
         gained = self._values[0] - value
-        if known.may_be_saddle or len(self._values) <= _IDLE_EPOCHS or not abs(gained) <= _IDLE * abs(value):
+        little = max(_IDLE * abs(value), _LAST_BIT * abs(self._first_value))
+        if known.may_be_saddle or len(self._values) <= _IDLE_EPOCHS or not abs(gained) <= little:
             return None
         self.why = f"the last {_IDLE_EPOCHS} iterations have gained {max(gained, 0.0):.1e}"
         return Status.NO_PROGRESS
