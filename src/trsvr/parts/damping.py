@@ -16,6 +16,7 @@ import numpy as np
 
 from trsvr._arrays import Matrix, Vector
 from trsvr._blas import LONE_COLUMNS, one_blas_thread
+from trsvr._vectors import dot
 from trsvr.parts import cholesky
 from trsvr.problems.residuals import Block
 
@@ -260,7 +261,9 @@ class CholeskyFactors:
         solution = solve(self._vector)
         if self._rows is None:
             return 0.5 * float(solution @ self._vector)
-        return 0.5 * float((self._vector - self._least * solution) @ self._vector)
+        # What J̃ cannot reach cancels, to some part of 1/100m, which would be more than an end asks for.
+        reached, whole = float((self._vector - self._least * solution) @ self._vector), dot(self._vector, self._vector)
+        return 0.5 * reached if reached * len(self._matrix) > whole else self._by_values.left()
 
     def solve(self, gradient: Vector, damping: float) -> Vector:
         """−(J̃ᵀJ̃ + λD²)⁻¹ times a vector in the range of J̃ᵀ."""
