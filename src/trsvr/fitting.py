@@ -259,8 +259,9 @@ def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Ve
     terms = problem.terms(residuals)
     gradient = matrix.T @ terms.slopes
     if result.status is not Status.CONVERGED:
-        ahead = x - np.divide(gradient, squares := np.square(matrix).sum(axis=0), where=squares > 0.0, out=0.0 * x)
-        _check_bounds(result, start, ahead, *bounds)
+        squares = np.square(matrix).sum(axis=0)
+        step = np.divide(gradient, squares, out=np.zeros_like(x), where=squares > 0.0)
+        _check_bounds(result, start, x - step, *bounds)
     _, first, second = problem.loss.rho((residuals / problem.loss.scale) ** 2)
     curvatures = first + 2.0 * second * (residuals / problem.loss.scale) ** 2
     matrix *= np.sqrt(np.maximum(curvatures, np.finfo(float).eps))[:, None]
@@ -295,9 +296,8 @@ def _check_bounds(result: Result, start: Vector, ahead: Vector, low: Vector, hig
     binds |= (ahead > high) & (stuck | (high - x <= 1e-6 * (high - start)))
     if binds.any():
         raise ValueError(
-            f"bounds bind at position {int(np.flatnonzero(binds)[0])}: trsvr.least_squares finds minima inside "
-            "bounds only. "
-            "scipy.optimize.least_squares follows bounds, or write x as a function of unknowns without them"
+            f"bounds bind at position {int(np.flatnonzero(binds)[0])}: trsvr.least_squares finds minima inside bounds "
+            "only. scipy.optimize.least_squares follows bounds, or write x as a function of unknowns without them"
         )
 
 

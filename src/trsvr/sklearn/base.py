@@ -210,9 +210,9 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
             return
         found = f"the gradient's largest entry is {largest:.2g} and should be at most {threshold:.2g}"
         if result.status in (Status.ROUNDING_FLOOR, Status.NO_PROGRESS):
-            why = result.message.partition(" (")[2].removesuffix(")")
+            why = result.message.removeprefix(result.status.value)  # in brackets, where there is a reason
             advice = (
-                f"The objective cannot be lowered further in double precision{f' ({why})' if why else ''}. Scale the "
+                f"The objective cannot be lowered further in double precision{why}. Scale the "
                 "columns of X (sklearn.preprocessing.StandardScaler), or accept this solution with a larger tol."
             )
         elif result.status is Status.DIVERGED:
@@ -242,7 +242,7 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _remember(self, results: list[Result]) -> None:
         self.n_iter_ = np.array([result.epochs for result in results], dtype=np.int32)
-        self.gap_bound_ = float(np.max([result.gap_bound for result in results]))  # NaN if one is
+        self.gap_bound_ = largest_bound(results)
         self._traces = [result.rows for result in results]
 
     @property
@@ -260,6 +260,11 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
         frames = [pd.DataFrame(rows) for rows in self._traces]
         return frames[0] if len(frames) == 1 else pd.concat(frames, keys=range(len(frames)), names=["class", None])
+
+
+def largest_bound(results: list[Result]) -> float:
+    """How far above its minimum any of these may be; not a number if that is not known of one."""
+    return float(np.max([result.gap_bound for result in results]))
 
 
 def is_tensor(value: Any) -> bool:

@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from trsvr import _check
-from trsvr.sklearn.base import PATH_DECREASE, PATH_LOOSENESS, Array, Means, checked_strength
+from trsvr.sklearn.base import PATH_DECREASE, PATH_LOOSENESS, Array, Means, checked_strength, largest_bound
 from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
 from trsvr.sklearn.foreign import like_logistic_regression
 from trsvr.sklearn.weights import checked_weights, class_weights
@@ -210,7 +210,7 @@ class TRSVRClassifierCV(ClassifierBase):
             total = float(X.shape[0] if weights is None else weights.sum())
             # From zero, one fit more among many: the result is then TRSVRClassifier's to the last bit.
             coef, intercept, results = self._solve(self._problems(X, places, weights), self.C_, total, None, means)
-            self.gap_bound_ = float(np.max([result.gap_bound for result in results]))  # NaN if one is
+            self.gap_bound_ = largest_bound(results)
             self._traces = [result.rows for result in results]
         else:
             best_of_fold = self.scores_.argmax(axis=1)
