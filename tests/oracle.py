@@ -77,7 +77,8 @@ def _negative_binomial(z, y, alpha):
     a = z + np.log(alpha)
     softplus, share, rest = np.logaddexp(0.0, a), 1.0 / (1.0 + np.exp(-a)), 1.0 / (1.0 + np.exp(a))
     value = _times_log(y) - y * z + (y + 1.0 / alpha) * (softplus - np.log1p(alpha * y))
-    return value, (y + 1.0 / alpha) * share - y, (y + 1.0 / alpha) * share * rest
+    # (y + 1/α) share − y, without the cancelling of counts of 10⁹.
+    return value, share / alpha - y * rest, (y + 1.0 / alpha) * share * rest
 
 
 def _binomial(z, y):
