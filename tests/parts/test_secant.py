@@ -43,7 +43,7 @@ def test_the_matrix_maps_the_step_to_the_change_of_the_gradient(quadratic):
     H, sampled = quadratic
     x = np.ones(6)
     y = newton(H, sampled, x)
-    found = learnt(sampled, norm_of(sampled), point(H, x), point(H, y), slopes)[0]
+    found = learnt(sampled, norm_of(sampled), point(H, x), point(H, y), slopes, 0.25)[0]
     step = y - x
     np.testing.assert_allclose(found @ step, H @ step, rtol=1e-9)
     np.testing.assert_allclose(found, found.T, rtol=1e-12)
@@ -60,7 +60,7 @@ def test_newton_steps_with_it_converge_faster_than_linearly(quadratic):
     best = np.linalg.solve(H + STRENGTH * np.eye(6), np.ones(6))
     for _ in range(9):
         y = newton(H, kept, x)
-        kept = learnt(kept, norm_of(kept), point(H, x), point(H, y), slopes)
+        kept = learnt(kept, norm_of(kept), point(H, x), point(H, y), slopes, 0.25)
         x, z = y, newton(H, sampled, z)
     with_it, without = (np.linalg.norm((end - best) / best) for end in (x, z))
     assert with_it < 1e-3 * without
@@ -70,11 +70,11 @@ def test_rounding_and_other_curvatures_teach_nothing(quadratic):
     H, sampled = quadratic
     x, norm = np.ones(6), norm_of(sampled)
     y = newton(H, sampled, x)
-    assert learnt(sampled, IdentityNorm(), point(H, x), point(H, y), slopes) is sampled
-    assert learnt(None, norm, point(H, x), point(H, y), slopes) is None
+    assert learnt(sampled, IdentityNorm(), point(H, x), point(H, y), slopes, 0.25) is sampled
+    assert learnt(None, norm, point(H, x), point(H, y), slopes, 0.25) is None
     close = x + 1e-9 * (y - x)
-    assert learnt(sampled, norm, point(H, x), point(H, close), slopes) is sampled
+    assert learnt(sampled, norm, point(H, x), point(H, close), slopes, 0.25) is sampled
     # What changes the gradient across the step, in the units of P, is not what P has measured by.
     flat, steep = np.eye(6)[0] / H[0, 0] ** 0.5, np.eye(6)[5] * H[5, 5] ** 0.5
     elsewhere = point(H, x + flat)._replace(gradient=point(H, x).gradient + H @ flat + 5.0 * steep)
-    assert learnt(sampled, norm, point(H, x), elsewhere, slopes) is sampled
+    assert learnt(sampled, norm, point(H, x), elsewhere, slopes, 0.25) is sampled

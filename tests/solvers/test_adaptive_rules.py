@@ -15,6 +15,7 @@ from trsvr._draws import Draws
 from trsvr.parts.acceptance import Point, gained_nothing
 from trsvr.parts.caution import Caution
 from trsvr.parts.negative_curvature import Escape
+from trsvr.parts.norm_choice import first_rows, kind_of_norm
 from trsvr.parts.norms import DenseNorm, DiagonalNorm, IdentityNorm
 from trsvr.parts.pairs import Pairs
 from trsvr.problems import logistic
@@ -23,7 +24,6 @@ from trsvr.problems.views import CurvatureView, Prices, Raising
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.endings import estimate
 from trsvr.solvers.adaptive.judgement import _next_tolerance, _unless_doubtful
-from trsvr.solvers.adaptive.measuring import first_rows, kind_of_norm
 from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
 from trsvr.solvers.dual_start import DualRules
@@ -144,10 +144,10 @@ def test_prices_of_a_matrix_are_its_rows_and_its_factor():
 
 def test_caution_is_raised_then_deepened_then_spent():
     caution = Caution(RULES.first_caution)
-    assert caution.answers_refusal(Raising.GRADED, False, RULES.more_caution)
+    assert caution.answers_refusal(Raising.GRADED, False, RULES.more_caution, RULES.in_vain)
     assert caution.raised
     levels = []
-    while caution.answers_refusal(Raising.GRADED, True, RULES.more_caution):
+    while caution.answers_refusal(Raising.GRADED, True, RULES.more_caution, RULES.in_vain):
         levels.append(caution.level)
     assert levels == sorted(levels)
     assert levels[-1] == 1.0
@@ -157,7 +157,7 @@ def test_caution_is_raised_then_deepened_then_spent():
 
 def test_caution_that_cannot_be_had_answers_nothing():
     caution = Caution(RULES.first_caution)
-    assert not caution.answers_refusal(Raising.NOT, False, RULES.more_caution)
+    assert not caution.answers_refusal(Raising.NOT, False, RULES.more_caution, RULES.in_vain)
     assert not caution.raised
     caution.after_a_good_step(RULES.more_caution)
     assert caution.level == RULES.first_caution
@@ -167,7 +167,7 @@ def test_caution_that_was_given_up_too_early_is_taken_up_again():
     caution = Caution(RULES.first_caution, raised=True)
     caution.give_up_by_degrees(RULES.first_caution)
     assert caution.by_degrees
-    assert caution.answers_refusal(Raising.GRADED, True, RULES.more_caution)
+    assert caution.answers_refusal(Raising.GRADED, True, RULES.more_caution, RULES.in_vain)
     assert not caution.by_degrees
     assert caution.raised
 

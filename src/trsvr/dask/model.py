@@ -32,6 +32,7 @@ from trsvr.dask.inputs import as_blocks
 from trsvr.dask.rounds import Rounds
 from trsvr.dask.rows import EpochStream, Here
 from trsvr.dask.view import CentredDaskView, DaskView, Pool
+from trsvr.parts.norm_choice import NormRules, kind_of_norm
 from trsvr.problems import fingerprint
 from trsvr.problems.base import Problem
 from trsvr.problems.centring import CentredProblem, centring_by_product
@@ -42,8 +43,6 @@ from trsvr.problems.matrix import take_rows
 from trsvr.problems.regularizers import L2, add_penalty, add_penalty_product, fitted
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import CurvatureView
-from trsvr.solvers.adaptive.measuring import kind_of_norm
-from trsvr.solvers.adaptive.rules import Rules
 
 _log = logging.getLogger("trsvr")
 _ROWS_BYTES = 256 * 2**20
@@ -290,7 +289,7 @@ class LinearModel(Problem):
     def _has_matrix(self) -> bool:
         """Whether the adaptive mode would send for matrices of the curvature."""
         columns, prices = self.n_parameters // self.n_outputs, self.curvature_view().prices()
-        return kind_of_norm("auto", prices, self.n_samples, columns, Rules()) == "dense"
+        return kind_of_norm("auto", prices, self.n_samples, columns, NormRules()) == "dense"
 
     # ------------------------------------------------------------------------------------------------------ rows
 

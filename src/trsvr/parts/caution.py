@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from trsvr.problems.views import CurvatureView, Raising
 
-_OFTEN = 3
-
 
 @dataclass
 class Caution:
@@ -26,12 +24,12 @@ class Caution:
         else:
             self.given_up, self.in_vain = False, 0
 
-    def answers_refusal(self, raising: Raising, graded: bool, factor: float) -> bool:
+    def answers_refusal(self, raising: Raising, graded: bool, factor: float, most_in_vain: int) -> bool:
         """More caution after a refused step; returns whether there was any to be had."""
         if not self.raised:
             self.in_vain += self.given_up
             self.given_up = False
-            if self.in_vain >= _OFTEN:  # that is not why steps are refused
+            if self.in_vain >= most_in_vain:  # that is not why steps are refused
                 self.in_vain = 0
                 return False
             self.raised = raising is not Raising.NOT

@@ -40,8 +40,8 @@ class StepRules:
     cg_enough: float = 0.3
     #: they are not cut off: each new beginning costs them what they have learnt
     most_products: int = 5000
-    #: if a step leaves more than this part of ½‖g‖²_{P⁻¹}, its norm was of hardly any help
-    useless: float = 0.7
+    #: values have come to rounding only where a whole step leaves more than this part of ½‖g‖²_{P⁻¹} as well
+    stuck: float = 0.7
     #: a second look at an end goes no further than to a gradient of this part, nor with more products
     finest_look: float = 1e-5
     look_products: int = 500

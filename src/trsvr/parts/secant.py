@@ -17,22 +17,28 @@ from trsvr._vectors import dot
 from trsvr.parts.acceptance import Point
 from trsvr.parts.norms import DenseNorm
 
-# Below this cos² of the angle between the step and P⁻¹y, in the norm P, P is not what the step has gone by.
-_ALIKE = 0.25
 # Gradients of points that differ by less than this part of f differ by rounding.
 _ROUNDING = 1e-12
 
 
 def learnt(
-    losses: Matrix | None, norm: Any, before: Point, after: Point, penalty_slopes: Callable[[Vector], Vector]
+    losses: Matrix | None,
+    norm: Any,
+    before: Point,
+    after: Point,
+    penalty_slopes: Callable[[Vector], Vector],
+    alike: float,
 ) -> Matrix | None:
-    """The losses' matrix (1 × d × d) of the norm P, after a step; of other norms as it was."""
+    """The losses' matrix (1 × d × d) of the norm P, after a step; of other norms as it was.
+
+    Where cos² of the angle between the step and P⁻¹y, in the norm P, is below ``alike``, P is not what it has gone by.
+    """
     if losses is None or not isinstance(norm, DenseNorm):
         return losses
     step, change = after.x - before.x, after.gradient - before.gradient
     image, along = norm.product(step), dot(step, change)
-    alike = along * along >= _ALIKE * dot(step, image) * norm.dual(change)
-    if not (alike and along > _ROUNDING * abs(before.value)):
+    by_norm = along * along >= alike * dot(step, image) * norm.dual(change)
+    if not (by_norm and along > _ROUNDING * abs(before.value)):
         return losses
     image -= norm.penalty * step
     change -= penalty_slopes(after.x) - penalty_slopes(before.x)

@@ -265,7 +265,7 @@ class RememberedCurvature(Solver):
             own.cg_tolerance = next_tolerance(before, after, wrong, own.expected, state.goal, rules)
         left = after.decrease / before.decrease if before.decrease > 0.0 else 0.0
         full = tried.length >= 1.0 and not found.is_cut_off
-        return full and left > rules.useless and gained_nothing(before, state.value, tried.predicted)
+        return full and left > rules.stuck and gained_nothing(before, state.value, tried.predicted)
 
     def _second_look(self, problem: Problem, state: State, report: EpochReport, norm: Norm) -> float:
         """What is left to gain at x by the Hessian's own answer; prepares the step to it, or out of a saddle."""

@@ -23,11 +23,12 @@ from trsvr import _check
 from trsvr._arrays import Vector
 from trsvr.parts.curvature import EstimatedHessian, ExactHessian, Identity
 from trsvr.parts.gradients import PlainGradient, SAGAGradient, SARAHGradient, SVRGGradient
+from trsvr.parts.norm_choice import NORMS
 from trsvr.parts.radius import GradientRadius
 from trsvr.parts.subproblems import SteihaugCG
 from trsvr.problems.base import Problem
 from trsvr.problems.residuals import ResidualProblem
-from trsvr.solvers.adaptive import NORMS, AdaptiveTRSVR
+from trsvr.solvers.adaptive import AdaptiveTRSVR
 from trsvr.solvers.base import Preset, Solver
 from trsvr.solvers.dual_start import DualStart
 from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt

@@ -7,8 +7,7 @@ the next, `rules` every tuned number, `method` the solver. docs/adaptive.md has 
 
 from __future__ import annotations
 
-from trsvr.solvers.adaptive.measuring import NORMS
 from trsvr.solvers.adaptive.method import AdaptiveTRSVR
 from trsvr.solvers.adaptive.rules import Rules
 
-__all__ = ["NORMS", "AdaptiveTRSVR", "Rules"]
+__all__ = ["AdaptiveTRSVR", "Rules"]

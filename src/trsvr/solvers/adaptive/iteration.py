@@ -96,10 +96,10 @@ def _on_model(it: Iteration, measured: Measured, gradient: Vector) -> tuple[Step
 def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
     """How many times as long the step should be."""
     own, rules = it.own, it.rules
-    # Near the minimiser steps are right; and hardly any gain with P of all rows is the fault of a look at a few.
     every, left = own.norm.rows >= it.problem.n_samples, own.radius.contraction
-    due = left == 0.0 or (rules.stretched_from < left <= rules.useless if every else left > rules.helpful)
-    if not (due and found.is_inside) or measured.product is None or own.nonconvex or own.here.prices().line == math.inf:
+    pays = rules.stretched_from < left <= rules.stretched_to if every else left > rules.stretched_sampled
+    has_model = measured.product is not None and not own.nonconvex
+    if not (found.is_inside and has_model and (pays or left == 0.0) and own.here.prices().line < math.inf):
         return 1.0
     slope, curvature, rows = own.here.line(it.state.x, it.state.gradient, found.step)
     it.report.gradient_evaluations += rows

@@ -54,13 +54,13 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     left = left_to_gain(it, outcome, trial.decrease)
     radius.cg_tolerance = _next_tolerance(it, outcome, trial, left)
     if norm.rows < it.problem.n_samples and own.here.prices().factor <= rules.cheap_factor:
-        norm.losses = learnt(norm.losses, outcome.measured.norm, before, trial, own.here.penalty_slopes)
+        norm.losses = learnt(norm.losses, outcome.measured.norm, before, trial, own.here.penalty_slopes, rules.alike)
     # With raised curvatures steps are short, and that they gain little says nothing.
     own.expected_decrease = math.inf if own.caution.raised and own.graded else left
     if own.nonconvex:
         own.expected_decrease = escape_of(it, outcome.measured)
         return False
-    full = outcome.length >= 1.0 and not outcome.taken.is_cut_off and radius.contraction > rules.useless
+    full = outcome.length >= 1.0 and not outcome.taken.is_cut_off and radius.contraction > rules.stuck
     nothing = full and gained_nothing(before, state.value, outcome.predicted)
     return nothing or (not trial.value < before.value and bool((trial.x == before.x).all()))
 
@@ -71,16 +71,16 @@ def _unless_doubtful(it: Iteration, outcome: Outcome, at_floor: bool) -> Progres
     if not own.expected_decrease <= (state.goal.decrease or little):
         return Progress(own.expected_decrease, at_floor, own.nonconvex)
     before, own.bound = own.bound, own.here.gap_bound(state.x, state.value, state.gradient)
-    cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_matrix
+    cheap = it.problem.n_samples * own.here.prices().matrix_row <= rules.cheap_iteration
     part, least = (rules.certified_small, 0.0) if cheap else (rules.certified, state.goal.decrease)
     enough = max(part * abs(state.value), least)
-    # Newton steps that are slow: a huge entry may bend f on so short a way that the model sees nothing to gain.
     newton = own.kind == "dense" and own.norm.rows >= own.here.n_rows and not (own.norm.exact or own.nonconvex)
     if newton and own.bound > enough:
         step = -outcome.measured.norm.solve(state.gradient)
         own.bound = min(own.bound, own.here.gap_bound_near(state.x, state.value, state.gradient, step))
-    slow = newton and own.radius.contraction > rules.helpful and own.expected_decrease <= little and own.bound > enough
-    noise = slow and outcome.before.value - state.value < rules.right * outcome.predicted
+    slow = newton and own.radius.contraction > rules.slow_newton
+    slow = slow and own.expected_decrease <= little and own.bound > enough
+    noise = slow and outcome.before.value - state.value < rules.noisy * outcome.predicted
     doubtful = slow or (own.bound > enough and own.bound < rules.falls * before)
     return Progress(own.bound if doubtful else own.expected_decrease, at_floor or noise, own.nonconvex, own.bound)
 
@@ -96,7 +96,8 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
         return
     norm.averaged = 0
     # It is more often the curvature that is too small, far from the minimiser, than the sample.
-    if own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution) and not own.nonconvex:
+    more = own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.in_vain)
+    if more and not own.nonconvex:
         return
     radius.alpha = rules.shrink * min(radius.alpha, outcome.length or radius.alpha)
     if not isinstance(outcome.measured.norm, DenseNorm):

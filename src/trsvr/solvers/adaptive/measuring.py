@@ -12,33 +12,8 @@ from trsvr._draws import Draws
 from trsvr.parts import norms
 from trsvr.parts.pairs import Pairs
 from trsvr.problems.base import Problem
-from trsvr.problems.views import Prices, Raising
-from trsvr.solvers.adaptive.rules import Rules
+from trsvr.problems.views import Raising
 from trsvr.solvers.adaptive.state import AdaptiveState, Iteration, Measured, NormState
-
-NORMS = ("auto", "dense", "diagonal", "identity")
-
-
-def kind_of_norm(asked_for: str, prices: Prices, n: int, d: int, rules: Rules) -> str:
-    """The norm that was asked for, or the one that pays."""
-    if asked_for != "auto":
-        return asked_for
-    most = rules.products_per_matrix if math.isinf(prices.shared) else rules.products_per_blocks
-    if price_of_matrix(prices, n, d, rules) <= most:
-        return "dense"
-    return "diagonal" if prices.diagonal < math.inf else "identity"
-
-
-def price_of_matrix(prices: Prices, n: int, d: int, rules: Rules) -> float:
-    """What the first P would cost as a matrix, in products."""
-    return prices.of_matrix(first_rows(n, d, rules)) if d <= rules.widest_matrix else math.inf
-
-
-def first_rows(n: int, d: int, rules: Rules) -> int:
-    """Rows of the first curvature sample; if it would be much of the data, all of them."""
-    fewest, most = rules.rows_per_column * d, rules.most_rows_per_column * d
-    rows = int(min(max(rules.rows_per_pass * n / d, fewest), most))
-    return rows if rows < rules.nearly_all_rows * n else n
 
 
 def rows_of_matrix(problem: Problem, own: AdaptiveState) -> int:

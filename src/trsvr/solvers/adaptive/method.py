@@ -12,11 +12,12 @@ from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr.parts.caution import Caution
 from trsvr.parts.gradients import NoMemory
+from trsvr.parts.norm_choice import NORMS, first_rows, kind_of_norm, price_of_matrix
 from trsvr.problems.base import Problem
 from trsvr.problems.views import Coming
 from trsvr.solvers.adaptive.iteration import outer_iteration
 from trsvr.solvers.adaptive.judgement import judge
-from trsvr.solvers.adaptive.measuring import NORMS, first_rows, kind_of_norm, price_of_matrix, rows_of_matrix
+from trsvr.solvers.adaptive.measuring import rows_of_matrix
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.adaptive.state import AdaptiveState, Choices, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State

@@ -9,42 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trsvr.parts.exactness import StepRules
+from trsvr.parts.norm_choice import NormRules
 from trsvr.solvers.base import AUTO_DECREASE
 
 
 @dataclass(frozen=True)
-class Rules(StepRules):
-    """The numbers, beside those of any trust-region step (`parts/exactness.py`)."""
+class Rules(NormRules, StepRules):
+    """Those of this mode; with the choice of P (`parts/norm_choice.py`) and any step's (`parts/exactness.py`) all."""
 
-    # ---------------------------------------------------------------------------------------------- P: which, and when
-    #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
-    products_per_matrix: float = 30.0
-    #: so many where each of several outputs has one, and all could share one: they are no model of H, only a norm
-    products_per_blocks: float = 2.0
-    #: one that costs more, or a new one, once products have cost so many times as much
+    # ------------------------------------------------------------------------------------------- P: when, and from what
+    #: a matrix that costs more than pays at first, or a new one, is made once products have cost so many times as much
     patience: float = 2.0
     #: and one that several outputs share once they have cost so many times as much: it saves no more than half of them
     shared_patience: float = 4.0
-    #: columns beyond which no matrix is made, whatever it costs: its memory
-    widest_matrix: int = 2000
-    #: rows of P: so many times N/d cost about half a pass
-    rows_per_pass: float = 4.0
-    #: fewer rows per column say too little about d × d numbers
-    rows_per_column: float = 8.0
-    #: with more rows per column P is right to a few per cent, so that more would not be seen
-    most_rows_per_column: float = 200.0
-    #: a sample of more than this part of the rows becomes all of them: no sampling error for little more work
-    nearly_all_rows: float = 1 / 3
-    #: and so does any sample where all rows cost less, in Hessian products: small data, where calls cost most
+    #: all rows are taken where they cost less, in Hessian products: small data, where calls cost most
     cheap_matrix: float = 0.5
     #: a sampled P learns from a step where factoring it anew costs no more than this, in products
     cheap_factor: float = 1.0
+    #: and where the step has gone by P: cos² of its angle with P⁻¹y
+    alike: float = 0.25
     #: curvatures that have changed by less than this part in all have stood still
     moved: float = 0.1
     #: older samples are averaged with the new one while curvatures have moved less than this times √(d/rows)
     averaged: float = 0.3
     #: a sample of P is kept as it is while outer iterations leave less
     helpful: float = 0.03
+    #: P was of no use where more is left: a new one from twice the rows, for the sample or the curvature is to blame
+    useless: float = 0.7
     #: if curvatures stand still and more is left, P is no model of H: from then on the whole Hessian is
     poor_model: float = 0.1
     #: a sequence of products is made where waiting for each costs less than this part of it
@@ -55,10 +46,12 @@ class Rules(StepRules):
     cheap_pairs: float = 0.2
 
     # ------------------------------------------------------------------------------------------------------- the steps
-    #: a model is right where f fell by at least this part of what it predicted
-    right: float = 0.8
-    #: how long a step on P of all rows is is looked at where the last one left more; on a sample: `helpful`
+    #: how long a step on P of all rows is is looked at where the last one left more: near the minimiser steps are right
     stretched_from: float = 0.003
+    #: but not where it left more than this: a look at a few rows is to blame for such a step
+    stretched_to: float = 0.7
+    #: on a sampled P, where the last one left more
+    stretched_sampled: float = 0.03
 
     # ------------------------------------------------------------------------------------------------- steps on batches
     #: the first batch, as a part of the data
@@ -82,6 +75,8 @@ class Rules(StepRules):
     more_caution: float = 4.0
     #: raised curvatures are given up when the true ones are this part of them
     trusted: float = 0.5
+    #: that so many steps in a row are refused all the same shows that raised curvatures do not help
+    in_vain: int = 3
     #: where they are raised by degrees, when hardly anything is left of it
     convinced: float = 0.99
     #: if more is left although P is of all rows, it is the raised curvatures that hold steps back
@@ -96,6 +91,14 @@ class Rules(StepRules):
     certified_small: float = 1e-10
     #: and less than this part of what it said before
     falls: float = 0.5
+    #: small data are those where a matrix of all rows costs less, in products
+    cheap_iteration: float = 0.5
+    #: nor while Newton's steps leave more: a huge entry may bend f on so short a way that the model sees no gain
+    slow_newton: float = 0.03
+    #: unless f fell by less than this part of what they predicted: noise
+    noisy: float = 0.8
+    #: a model is right about what is left where f fell by at least this part of what it predicted
+    right: float = 0.8
     #: what is left to gain is estimated to a factor of about this
     doubt: float = 4.0
     #: that one step has left less than this part of its gain is not believed
