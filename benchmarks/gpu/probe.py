@@ -100,9 +100,9 @@ def softmax(n, d, classes, strength, seconds, rival):
     whole, watch = min(runs, key=lambda run: run[0])
     found = {
         "rows": n, "columns": d, "classes": classes, "l2": strength, "whole call": whole, "status": result.message,
-        "products": result.rows[-1]["hessian_products"], "passes": result.rows[-1]["passes"],
+        "products": result.rows[-1]["hessian_products"], "passes": result.rows[-1]["passes"], "date": about()["date"],
         "memory over X": torch.cuda.max_memory_allocated() / size if DEVICE == "cuda" else None,
-        "GiB": torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else None, "trace": result.rows,
+        "GiB": torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else None,
     }  # fmt: skip
     best, curves = result.value, {"trsvr": watch}
     if rival:
@@ -134,7 +134,8 @@ def one_output(n, d, runs):
     others = ", ".join(f"{name} {1e3 * reached:.2f}" if reached else f"{name} never" for name, reached in shown.items())
     print(f"one output {n} × {d}: trsvr {1e3 * ours['to gap']:.2f} ms to 1e-9, {1e3 * ours['whole call']:.2f} whole, "
           f"{ours['epochs']} epochs; {others}", flush=True)  # fmt: skip
-    return {"rows": n, "columns": d, **found}
+    ours.pop("trace")
+    return {"rows": n, "columns": d, "minimum": found["minimum"], "trsvr": ours, "reached": shown}
 
 
 def main() -> None:
