@@ -241,7 +241,7 @@ def check_streamed(device, memory, n=30_000, p=12):
     assert np.array_equal(b.x, trsvr.minimize(parts).x), "same seed, other bits"
 
 
-def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12):
+def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12, solves=True):
     """Several outputs: answers beside the plain sums, a whole solve beside the host's, the same bits twice."""
     rng = np.random.default_rng(0)
     y = rng.integers(classes, size=n)
@@ -260,6 +260,8 @@ def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12
     near(view.product(v), sums.product(at, along).numpy() / n, digits, "product")
     near(view.diagonal(), sums.diagonal(at).numpy() / n, digits, "diagonal")
     near(view.shared(), sums.matrices(at).mean(0).numpy() / n, digits, "shared matrix")
+    if not solves:
+        return
     first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
     assert first.success, first.message
     assert host.success, host.message
@@ -425,7 +427,18 @@ def all_checks(device="cuda", small=False):
     for layers in ((3, 8, 2), (3, 16, 16, 1)):
         name = f"least squares, net {'-'.join(map(str, layers))}"
         yield name, lambda layers=layers: check_least_squares(layers, device)
-    if small:
+    if small:  # rows in phases, matrices in tiles, several outputs
+        for p, extras in ((27, True), (27, False), (70, True), (70, False)):
+            name = f"sums Logistic float32 257x{p} {extras}"
+            yield (
+                name,
+                lambda p=p, extras=extras: check_sums(LOSSES[0], 257, p, np.float32, False, extras, extras, device),
+            )
+        for extras in (True, False):
+            yield (
+                f"outputs, float32, 13 columns, 3 classes, {extras}",
+                lambda extras=extras: check_outputs(np.float32, extras, extras, device, 300, 13, 3, solves=False),
+            )
         return
     for loss, sparse in itertools.product(LOSSES, (False, True)):
         name = f"solve {type(loss).__name__} sparse={sparse}"
