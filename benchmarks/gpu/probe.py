@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import sys
 import time
 from pathlib import Path
@@ -146,13 +147,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--no-rival", action="store_true")
     parser.add_argument("--only", type=int, nargs="*", help="which of the sets, by their number")
-    parser.add_argument("--out", help="folder for the JSON")
+    parser.add_argument("--out", help="folder for the JSON; sets that are not run again stay in it")
     arguments = parser.parse_args()
     print(about())
     found = {"softmax": [], "one output": []}
+    kept = Path(arguments.out or "", "probe.json")
+    if arguments.out and kept.exists():
+        found |= {kind: json.loads(kept.read_text())[kind] for kind in found}
     for kind, sets in (("softmax", SOFTMAX), ("one", WIDTHS)):
         if kind not in arguments.sets.split(","):
             continue
+        found["softmax" if kind == "softmax" else "one output"] = []
         for place, (n, *shape) in enumerate(sets):
             if arguments.only and place not in arguments.only:
                 continue
