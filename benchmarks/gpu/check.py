@@ -1,7 +1,8 @@
 """Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py``.
 
 The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same
-bits, sums of Jacobians against those of the host, whole solves, no growth of memory over a thousand solves.
+bits, sums of Jacobians against those of the host, offsets and families, columns far from zero, whole solves, no growth
+of memory over a thousand solves.
 tests/pytorch/test_torch_gpu.py runs the same functions. With ``--sanitize`` only small launches are made: for
 ``compute-sanitizer python benchmarks/gpu/check.py --sanitize``.
 """

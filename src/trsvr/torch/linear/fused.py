@@ -87,7 +87,7 @@ class FusedDenseRows(DenseRows):
         out = torch.empty(self.n_rows, K, dtype=torch.float64, device=self.device)
         kernels.dense_products[(triton.cdiv(self.n_rows, 64), K)](
             self.values, W.contiguous(), out, self.n_rows, self.columns, K, R=64, C=32,
-            # Only where Triton knows that rows begin at multiples of 16 bytes a thread has several products of one.
+            # Where Triton does not know that rows begin at multiples of 16 bytes a thread has one product of a row.
             enable_fp_fusion=self.columns % 16 == 0,
         )  # fmt: skip
         return out
