@@ -1,7 +1,8 @@
 """Every check that needs a CUDA device, without pytest: ``python benchmarks/gpu/check.py``.
 
 The Triton kernels against the plain torch path (float64 data to 1e-12, float32 data to 1e-6), same seed and same
-bits, sums of Jacobians against those of the host, whole solves, no growth of memory over a thousand solves.
+bits, sums of Jacobians against those of the host, offsets and families, columns far from zero, whole solves, no growth
+of memory over a thousand solves.
 tests/pytorch/test_torch_gpu.py runs the same functions. With ``--sanitize`` only small launches are made: for
 ``compute-sanitizer python benchmarks/gpu/check.py --sanitize``.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,13 @@ LOSSES = (
     problems.Squared(),
     problems.PseudoHuber(0.7),
     problems.Softmax(),
+)
+FAMILIES = (
+    problems.Poisson(),
+    problems.Gamma(),
+    problems.Tweedie(1.4),
+    problems.NegativeBinomial(0.5),
+    problems.Binomial(),
 )
 PENALTY = problems.L2(1e-3) + problems.DoubleWell(1e-3, 0.5)
 
@@ -233,7 +242,7 @@ def check_streamed(device, memory, n=30_000, p=12):
     assert np.array_equal(b.x, trsvr.minimize(parts).x), "same seed, other bits"
 
 
-def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12):
+def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12, solves=True):
     """Several outputs: answers beside the plain sums, a whole solve beside the host's, the same bits twice."""
     rng = np.random.default_rng(0)
     y = rng.integers(classes, size=n)
@@ -252,6 +261,8 @@ def check_outputs(dtype, intercept, weighted, device, n=30_000, p=70, classes=12
     near(view.product(v), sums.product(at, along).numpy() / n, digits, "product")
     near(view.diagonal(), sums.diagonal(at).numpy() / n, digits, "diagonal")
     near(view.shared(), sums.matrices(at).mean(0).numpy() / n, digits, "shared matrix")
+    if not solves:
+        return
     first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
     assert first.success, first.message
     assert host.success, host.message
@@ -269,6 +280,65 @@ def check_wide(device, n=20_000, p=600):
     assert host.success, host.message
     assert (first.x == second.x).all(), "two runs differ"
     near(first.value, host.value, 1e-11, "minimum")
+
+
+def check_beside_host(loss, dtype, sparse, device, n=20_000, p=11):
+    """With an offset, weights and an intercept: answers and the minimum beside those on the host, the same bits twice.
+
+    Losses of positive numbers need small margins: X is scaled, labels are drawn about their means.
+    """
+    X, y, rng = toy(loss, n, p, dtype, sparse)
+    outputs = len(np.unique(y)) if isinstance(loss, problems.Softmax) else 1
+    offset = 0.3 * rng.normal(size=(n, outputs))
+    if isinstance(loss, tuple(map(type, FAMILIES))):
+        X = (0.2 * X).astype(dtype)
+        mean = np.exp(X @ rng.normal(size=p) + offset[:, 0])
+        y = rng.poisson(mean).astype(float)
+        if isinstance(loss, problems.Gamma):
+            y = mean * rng.gamma(2.0, 0.5, size=n)
+        elif isinstance(loss, problems.Binomial):
+            y = rng.binomial(4, mean / (1.0 + mean)) / 4.0
+    options = {"intercept": True, "sample_weight": rng.uniform(0.5, 2.0, size=n), "offset": offset}
+    there, here = (LinearModel(X, y, loss, problems.L2(1e-4), device=place, **options) for place in (device, "cpu"))
+    x, v = 0.2 * rng.normal(size=(2, here.n_parameters))
+    for what, found, wanted in zip(
+        ("value", "gradient"), there.value_and_gradient(x), here.value_and_gradient(x), strict=True
+    ):
+        near(found, wanted, 1e-12, what)
+    batch = rng.integers(n, size=33)
+    near(there.batch_gradient(x, batch), here.batch_gradient(x, batch), 1e-12, "batch gradient")
+    near(there.hessian_product(x, None, v), here.hessian_product(x, None, v), 1e-12, "product")
+    first, second, host = trsvr.minimize(there), trsvr.minimize(there), trsvr.minimize(here)
+    assert first.success, first.message
+    assert host.success, host.message
+    assert (first.x == second.x).all(), "two runs differ"
+    near(first.value, host.value, 1e-11, "minimum")
+
+
+def check_far(loss, dtype, deviations, p, device, n=20_000, **options):
+    """Columns whose means are so many deviations from zero: the minimum that centred columns have on the host.
+
+    Every third column stays where it is. The point is carried into centred coordinates in extended precision.
+    """
+    rng = np.random.default_rng([n, p])
+    scale = np.logspace(-2, 2, p)
+    far = np.where(np.arange(p) % 3 == 2, 0.0, deviations * scale * rng.choice([-1.0, 1.0], size=p))
+    X = (rng.normal(size=(n, p)) * scale + far).astype(dtype)
+    centred = X.astype(np.float64) - far
+    score = (centred / scale) @ rng.normal(size=p) / math.sqrt(p) + rng.logistic(size=n)
+    y = score if isinstance(loss, problems.Squared | problems.PseudoHuber) else np.where(score > 0.0, 1.0, -1.0)
+    penalty = problems.L2(1e-6)
+    there = LinearModel(X, y, loss, penalty, device=device, intercept=True, **options)
+    here = LinearModel(centred, y, loss, penalty, device="cpu", intercept=True)
+    found, truth = trsvr.minimize(there), trsvr.minimize(here)
+    assert found.success, found.message
+    assert truth.success, truth.message
+    assert found.epochs <= 2 * truth.epochs + 5, f"{found.epochs} epochs, {truth.epochs} where columns are centred"
+    x = found.x.astype(np.longdouble)
+    x[-1] += far.astype(np.longdouble) @ x[:-1]
+    gap = here.value_and_gradient(x.astype(np.float64))[0] / truth.value - 1.0
+    assert gap <= 1e-10, f"relative gap {gap:.1e} in centred coordinates"
+    assert np.array_equal(found.x, trsvr.minimize(there).x), "same seed, other bits"
 
 
 def check_memory(device, solves=1000):
@@ -358,7 +428,18 @@ def all_checks(device="cuda", small=False):
     for layers in ((3, 8, 2), (3, 16, 16, 1)):
         name = f"least squares, net {'-'.join(map(str, layers))}"
         yield name, lambda layers=layers: check_least_squares(layers, device)
-    if small:
+    if small:  # rows in phases, matrices in tiles, several outputs
+        for p, extras in ((27, True), (27, False), (70, True), (70, False)):
+            name = f"sums Logistic float32 257x{p} {extras}"
+            yield (
+                name,
+                lambda p=p, extras=extras: check_sums(LOSSES[0], 257, p, np.float32, False, extras, extras, device),
+            )
+        for extras in (True, False):
+            yield (
+                f"outputs, float32, 13 columns, 3 classes, {extras}",
+                lambda extras=extras: check_outputs(np.float32, extras, extras, device, 300, 13, 3, solves=False),
+            )
         return
     for loss, sparse in itertools.product(LOSSES, (False, True)):
         name = f"solve {type(loss).__name__} sparse={sparse}"
@@ -377,6 +458,18 @@ def all_checks(device="cuda", small=False):
                 name,
                 lambda d=dtype, i=intercept, w=weighted, p=p, k=classes: check_outputs(d, i, w, device, p=p, classes=k),
             )
+    for loss, dtype, sparse in itertools.product((*LOSSES, *FAMILIES), (np.float32, np.float64), (False, True)):
+        if not (sparse and dtype == np.float32):
+            name = f"offset {type(loss).__name__} {np.dtype(dtype)} sparse={sparse}"
+            yield name, lambda loss=loss, dtype=dtype, sparse=sparse: check_beside_host(loss, dtype, sparse, device)
+    for dtype, deviations, p in itertools.product((np.float32, np.float64), (50, 1e4, 1e6), (9, 54, 120, 600)):
+        loss = LOSSES[p % 4]
+        name = f"far from zero {type(loss).__name__} {np.dtype(dtype)} {p} columns, {deviations:g} deviations"
+        yield name, lambda loss=loss, t=dtype, k=deviations, p=p: check_far(loss, t, k, p, device)
+    for dtype in (np.float32, np.float64):
+        name = f"far from zero, streamed, {np.dtype(dtype)}"
+        options = {"streamed": 7000, "memory": 400_000}
+        yield name, lambda dtype=dtype, options=options: check_far(LOSSES[0], dtype, 1e5, 12, device, **options)
     yield "memory over a thousand solves", lambda: check_memory(device)
 
 

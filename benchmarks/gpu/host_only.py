@@ -50,6 +50,10 @@ def _multiply(matrix, v, out):
     out[:] = matrix @ v
 
 
+def _replace(matrix, new, new_part, old, old_part, out):
+    out[:] = matrix + (np.outer(new, new_part) - np.outer(old, old_part))
+
+
 def _take_means(v, outputs, free, means):
     table = v.reshape(-1, outputs)
     means[:] = table.mean(axis=1)
@@ -77,6 +81,7 @@ _SWEEPS = {
     "_factor": _factor,
     "_substitute": _substitute,
     "_multiply": _multiply,
+    "_replace": _replace,
     "_take_means": _take_means,
     "_give_means": _give_means,
     "_solve_apart": _solve_apart,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import sys
 import time
 from pathlib import Path
@@ -100,9 +101,9 @@ def softmax(n, d, classes, strength, seconds, rival):
     whole, watch = min(runs, key=lambda run: run[0])
     found = {
         "rows": n, "columns": d, "classes": classes, "l2": strength, "whole call": whole, "status": result.message,
-        "products": result.rows[-1]["hessian_products"], "passes": result.rows[-1]["passes"],
+        "products": result.rows[-1]["hessian_products"], "passes": result.rows[-1]["passes"], "date": about()["date"],
         "memory over X": torch.cuda.max_memory_allocated() / size if DEVICE == "cuda" else None,
-        "GiB": torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else None, "trace": result.rows,
+        "GiB": torch.cuda.max_memory_allocated() / 2**30 if DEVICE == "cuda" else None,
     }  # fmt: skip
     best, curves = result.value, {"trsvr": watch}
     if rival:
@@ -134,7 +135,8 @@ def one_output(n, d, runs):
     others = ", ".join(f"{name} {1e3 * reached:.2f}" if reached else f"{name} never" for name, reached in shown.items())
     print(f"one output {n} × {d}: trsvr {1e3 * ours['to gap']:.2f} ms to 1e-9, {1e3 * ours['whole call']:.2f} whole, "
           f"{ours['epochs']} epochs; {others}", flush=True)  # fmt: skip
-    return {"rows": n, "columns": d, **found}
+    ours.pop("trace")
+    return {"rows": n, "columns": d, "minimum": found["minimum"], "trsvr": ours, "reached": shown}
 
 
 def main() -> None:
@@ -145,13 +147,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--no-rival", action="store_true")
     parser.add_argument("--only", type=int, nargs="*", help="which of the sets, by their number")
-    parser.add_argument("--out", help="folder for the JSON")
+    parser.add_argument("--out", help="folder for the JSON; sets that are not run again stay in it")
     arguments = parser.parse_args()
     print(about())
     found = {"softmax": [], "one output": []}
+    kept = Path(arguments.out or "", "probe.json")
+    if arguments.out and kept.exists():
+        found |= {kind: json.loads(kept.read_text())[kind] for kind in found}
     for kind, sets in (("softmax", SOFTMAX), ("one", WIDTHS)):
         if kind not in arguments.sets.split(","):
             continue
+        found["softmax" if kind == "softmax" else "one output"] = []
         for place, (n, *shape) in enumerate(sets):
             if arguments.only and place not in arguments.only:
                 continue

@@ -217,20 +217,21 @@ def _rules(fastmath: bool) -> set[str]:
     return {"reassoc", "contract", "nsz"} if fastmath else {"contract"}
 
 
-def kernel(fastmath: bool = False) -> Callable[[Function], Function]:
+def kernel(fastmath: bool = False, fused: bool = True) -> Callable[[Function], Function]:
     """Compile a function on its own, from plain code too: the loops over vectors and rows.
 
     ``fastmath`` allows sums to be reordered and multiply-adds to be fused, so that they use vector registers; NaN and
-    infinity keep their meaning. Within one machine the result stays the same from run to run.
+    infinity keep their meaning. Within one machine the result stays the same from run to run. Without ``fused`` every
+    product is rounded before it is added, as in NumPy.
     """
 
     def decorate(function: Function) -> Function:
-        return cast(Function, _compile(function, fastmath=fastmath))
+        return cast(Function, _compile(function, rules=_rules(fastmath) if fused else set()))
 
     return decorate
 
 
-def _compile(function: Callable[..., Any], *own: Own, fastmath: bool = False) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any], *own: Own, rules: set[str] | None = None) -> Callable[..., Any]:
     """A Numba dispatcher that compiles on its first call; ``own`` is what comes from outside the package."""
     key = own_text_key(*own) if own else None
     folder = cache_folder() if not own else cache_folder("own", key) if key is not None else None
@@ -238,7 +239,7 @@ def _compile(function: Callable[..., Any], *own: Own, fastmath: bool = False) ->
         dispatcher: Callable[..., Any] = numba.njit(
             cache=folder is not None,
             nogil=True,
-            fastmath=_rules(fastmath),
+            fastmath=_rules(False) if rules is None else rules,
             error_model="numpy",
             # Without Numba's own memory management nothing can be allocated in compiled code, and arrays carry no
             # reference counts: in loops over rows these cost more than the arithmetic, and two threads share them.

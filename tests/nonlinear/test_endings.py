@@ -53,6 +53,24 @@ def test_a_saddle_point_is_left(solver, start, with_products):
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
 @pytest.mark.parametrize("with_products", [True, False])
+@pytest.mark.parametrize("at_saddle", [100, 40], ids=["of all", "of some"])
+def test_a_saddle_point_that_the_gradient_does_not_show_is_left(solver, at_saddle, with_products):
+    """Σ (xᵢ² − 1)²/4 in more unknowns than the Hessian is formed for, some of them or all at xᵢ = 0."""
+    problem = single(
+        lambda x: float(np.sum((x * x - 1.0) ** 2)) / 4.0,
+        lambda x: (x * x - 1.0) * x,
+        100,
+        (lambda x, v: (3.0 * x * x - 1.0) * v) if with_products else None,
+    )
+    start = np.full(100, 0.3)
+    start[:at_saddle] = 0.0
+    result = trsvr.minimize(problem, solver, x0=start, max_epochs=300)
+    assert result.success, result.message
+    assert_allclose(np.abs(result.x), 1.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
+@pytest.mark.parametrize("with_products", [True, False])
 @pytest.mark.parametrize("start", [0, 1])
 @pytest.mark.parametrize("name", ["BoxBOD", "Bennett5", "Kirby2", "MGH10", "Misra1a", "Misra1c", "Thurber"])
 def test_what_has_ended_well_is_a_minimum_whatever_the_units(solver, with_products, start, name):

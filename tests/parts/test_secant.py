@@ -78,3 +78,16 @@ def test_rounding_and_other_curvatures_teach_nothing(quadratic):
     flat, steep = np.eye(6)[0] / H[0, 0] ** 0.5, np.eye(6)[5] * H[5, 5] ** 0.5
     elsewhere = point(H, x + flat)._replace(gradient=point(H, x).gradient + H @ flat + 5.0 * steep)
     assert learnt(sampled, norm, point(H, x), elsewhere, slopes, 0.25) is sampled
+
+
+def test_many_columns_are_learnt_with_the_bits_of_plain_numpy():
+    rng, d = np.random.default_rng(0), 131
+    rows = rng.normal(size=(400, d))
+    H, sampled = rows.T @ rows / 400, (rows[:200].T @ rows[:200] / 200)[None]
+    norm, x, y = DenseNorm(sampled[0], np.full(d, STRENGTH)), np.ones(d), rng.normal(size=d)
+    found = learnt(sampled, norm, point(H, x), point(H, y), slopes, 0.0)
+    step = y - x
+    change = point(H, y).gradient - point(H, x).gradient - (slopes(y) - slopes(x))
+    image = norm.product(step) - STRENGTH * step
+    new, old = np.outer(change, change / np.vdot(step, change)), np.outer(image, image / np.vdot(step, image))
+    np.testing.assert_array_equal(found, sampled + (new - old))

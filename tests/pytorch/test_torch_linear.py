@@ -450,6 +450,30 @@ def test_families_and_a_strength_for_each_column(loss):
         LinearModel(X, y, loss, fused=True)
 
 
+# ------------------------------------------------------------------------------------------------------- far from zero
+
+
+@pytest.mark.parametrize(
+    ("dtype", "deviations", "is_far"), [(np.float32, 50.0, False), (np.float32, 1e6, True), (np.float64, 1e6, True)]
+)
+@pytest.mark.parametrize("streamed", [False, 700])
+def test_far_from_zero_the_rows_of_a_matrix_are_centred_first(dtype, deviations, is_far, streamed):
+    rng = np.random.default_rng(4)
+    far = deviations * np.array([1.0, 0.0, -1.0, 1.0])
+    X = (rng.normal(size=(2000, 4)) + far).astype(dtype)
+    centred = X.astype(np.float64) - far
+    y = np.where(centred.sum(1) + rng.logistic(size=2000) > 0.0, 1.0, -1.0)
+    inside = LinearModel(X, y, intercept=True, streamed=streamed).centred()
+    assert inside.frame.is_far is is_far
+    view = inside.curvature_view()
+    z = 0.1 * rng.normal(size=5)
+    view.evaluate(z)
+    matrices, counted = view.blocks(2000, Draws(0, 0))
+    assert counted == 2000
+    oracle = Oracle(centred + (far - inside.frame.means), y, problems.Logistic(), problems.L2(0.0), True)
+    np.testing.assert_allclose(matrices[0], oracle.hessian(z), atol=1e-7)
+
+
 # ------------------------------------------------------------------------------------------------------ wide dense rows
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
+from trsvr._blas import LONE_COLUMNS
+from trsvr._compile import kernel
 from trsvr._vectors import dot
 from trsvr.parts.acceptance import Point
 from trsvr.parts.norms import DenseNorm
@@ -45,4 +47,18 @@ def learnt(
     known, seen = dot(step, image), dot(step, change)
     if not (known > 0.0 and seen > 0.0):
         return losses
-    return losses + (np.outer(change, change / seen) - np.outer(image, image / known))
+    if step.size <= LONE_COLUMNS:
+        return losses + (np.outer(change, change / seen) - np.outer(image, image / known))
+    # With plain NumPy a middling matrix is written five times into new memory, which costs as much as its factor.
+    found = np.empty_like(losses)
+    _replace(losses[0], change, change / seen, image, image / known, found[0])
+    return found
+
+
+@kernel(fused=False)
+def _replace(matrix: Matrix, new: Vector, new_part: Vector, old: Vector, old_part: Vector, out: Matrix) -> None:
+    """One matrix of rank one instead of another, with the same bits as above."""
+    for i in range(new.size):
+        a, b = new[i], old[i]
+        for j in range(new.size):
+            out[i, j] = matrix[i, j] + (a * new_part[j] - b * old_part[j])

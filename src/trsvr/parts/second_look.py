@@ -12,13 +12,15 @@ from trsvr._arrays import Vector
 from trsvr._vectors import dot
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.subproblems import preconditioned_cg
-from trsvr.problems.steps import Exit, Norm, Product
+from trsvr.problems.steps import Exit, Norm, NormedStep, Product
 
 # Up to so many unknowns the Hessian is formed: a product for each.
 FEW = 50
 # A curvature counts as negative, and as one at all, from this part of the largest; with differences of gradients those
 # below that one are measured once more.
 _FLAT, _ROUGHLY_FLAT = 1e-11, 1e-6
+# A direction downwards is looked for to this part of a start's residual, by so many products at most.
+_PROBED, _PROBES = 1e-4, 100
 _ROUNDING = 64 * float(np.finfo(float).eps)
 
 
@@ -39,18 +41,42 @@ def second_look(
     exact: bool,
     tolerance: float,
     most_products: int,
+    little: float,
     give_up: Callable[[], bool],
 ) -> SecondLook:
-    """Minimise gᵀp + ½ pᵀHp without a bound: by eigenvalues for few unknowns, else by conjugate gradients."""
+    """Minimise gᵀp + ½ pᵀHp without a bound: by eigenvalues for few unknowns, else by conjugate gradients.
+
+    ``little`` is what may be left where a run ends: where no more is expected, a direction downwards is looked for too.
+    """
+    flat = _FLAT if exact else _ROUGHLY_FLAT
     if gradient.size <= FEW:
-        return _by_eigenvalues(product, gradient, _FLAT if exact else _ROUGHLY_FLAT)
-    if not gradient.any():
-        return SecondLook(0.0, np.zeros_like(gradient), np.zeros_like(gradient), None, 0)
+        return _by_eigenvalues(product, gradient, flat)
     found = preconditioned_cg(product, norm, gradient, math.inf, tolerance, most_products, give_up=give_up)
-    if found.exit is Exit.NEGATIVE_CURVATURE:
-        largest = float(np.abs(found.step).max())
-        return SecondLook(math.inf, found.step, found.product, found.step / (largest or 1.0), found.products)
-    return SecondLook(found.predicted(gradient), found.step, found.product, None, found.products)
+    products, falls = found.products, found.exit is Exit.NEGATIVE_CURVATURE
+    if not falls and found.predicted(gradient) <= little and not give_up():
+        elsewhere, probes = _elsewhere(product, norm, gradient.size, flat, give_up)
+        products, falls, found = products + probes, elsewhere is not None, elsewhere or found
+    if not falls:
+        return SecondLook(found.predicted(gradient), found.step, found.product, None, products)
+    downwards = found.step / (float(np.abs(found.step).max()) or 1.0)
+    return SecondLook(math.inf, found.step, found.product, downwards, products)
+
+
+def _elsewhere(
+    product: Product, norm: Norm, size: int, flat: float, give_up: Callable[[], bool]
+) -> tuple[NormedStep | None, int]:
+    """Negative curvature where the gradient does not lead, from a fixed start; None if there is none, and the products.
+
+    A gradient that vanishes, or has no part along some unknowns, shows nothing of the curvature there.
+    """
+    start = np.cos(np.arange(1.0, size + 1.0))
+    found = preconditioned_cg(product, norm, start, math.inf, _PROBED, _PROBES, give_up=give_up)
+    if found.exit is not Exit.NEGATIVE_CURVATURE:
+        return None, found.products
+    # What curvatures are like, in units of the norm: less than a part of that is rounding.
+    usual = math.sqrt(norm.dual(product(norm.solve(start))) / norm.dual(start))
+    clearly = dot(found.step, found.product) < -flat * usual * found.length**2
+    return (found if clearly else None), found.products + 1
 
 
 def _by_eigenvalues(product: Product, gradient: Vector, flat: float) -> SecondLook:

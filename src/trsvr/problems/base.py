@@ -32,6 +32,7 @@ class Problem:
     n_outputs: int = 1  # numbers that a row is mapped to
     has_value: bool | None = True  # whether function values are known; None: the first one tells
     has_products: bool = True  # whether there is a `hessian_product`
+    products_are_exact: bool = True  # whether that is the Hessian's own, and not Gauss and Newton's
     kernels: Any = None  # compiled ones, or None
     is_elsewhere: bool = False  # whether rows must be fetched before a step can be made on them
     compiles: bool = False  # whether the first evaluation compiles
@@ -253,7 +254,7 @@ def hessian_at(
     problem: Problem, x: Vector, gradient: Vector | None = None, value: float = math.nan
 ) -> Callable[[Vector], Vector]:
     """Products with ∇²f(x) over all rows, analytic where the problem has them, else from differences of gradients."""
-    if problem.has_products:
+    if problem.has_products and problem.products_are_exact:
         return lambda v: np.asarray(problem.hessian_product(x, None, v), dtype=np.float64)
     here = problem.value_and_gradient(x)[1] if gradient is None else gradient
 

@@ -33,13 +33,13 @@ class Bulk(NamedTuple):
     is_far: bool  # whether a column is so far from zero that squares of its entries have lost their digits
 
 
-def bulk_of(means: Vector, some_rows: Matrix) -> Bulk:
-    """The bulk of columns with these means, as some rows have it."""
+def bulk_of(means: Vector, some_rows: Matrix, far: float = _FAR) -> Bulk:
+    """The bulk of columns with these means, as some rows have it; so many deviations from zero it is far."""
     columns = np.ascontiguousarray(some_rows.T)
     medians = _medians(columns)
-    wide = _FAR * _medians(np.abs(columns - medians[:, None]))
-    middles = np.where((wide > 0.0) & (np.abs(means - medians) > wide), medians, means)
-    return Bulk(middles, bool(((wide > 0.0) & (np.abs(middles) > wide)).any()))
+    deviations = _medians(np.abs(columns - medians[:, None]))
+    middles = np.where((deviations > 0.0) & (np.abs(means - medians) > _FAR * deviations), medians, means)
+    return Bulk(middles, bool(((deviations > 0.0) & (np.abs(middles) > far * deviations)).any()))
 
 
 def centred_gram(matrix: Any, means: Vector, weights: Vector, rows: int = 1024) -> Matrix:

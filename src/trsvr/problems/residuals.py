@@ -63,6 +63,7 @@ class ResidualProblem(Problem):
     towards: Vector
     scales_columns: bool = True
     has_view = True
+    products_are_exact = False
 
     def _set(self, n_samples: int, n_parameters: int, loss: Any, weights: Any, l2: Any, towards: Any) -> None:
         """Check and keep what every kind has."""

@@ -28,6 +28,7 @@ from trsvr.parts.acceptance import Point, gained, gained_nothing, is_better, is_
 from trsvr.parts.exactness import FoundStep, StepRules, next_tolerance
 from trsvr.parts.gradients import NoMemory
 from trsvr.parts.negative_curvature import Escape
+from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.pairs import Pairs
 from trsvr.parts.second_look import FEW, second_look
 from trsvr.parts.steps import conjugate_gradients, newton_step, shorter_part
@@ -80,9 +81,14 @@ class Remembered:
     free: int = 0  # steps since the last one with products
     doubted: int = 0  # how often the Hessian has denied that this point is a floor
     expected: float = math.inf  # what is left to gain
+    units: Vector | None = None  # squared, of the unknowns, where they are known
     pairs: Pairs = field(default_factory=Pairs)
     escape: Escape = field(default_factory=Escape)
     ahead: FoundStep = field(default_factory=FoundStep)
+
+    def norm(self) -> Norm:
+        """P, of what is remembered."""
+        return self.pairs.improve(None if self.units is None else DiagonalNorm(self.units))
 
     def snapshot(self) -> dict[str, Any]:
         """What a later process needs to go on."""
@@ -155,7 +161,7 @@ class RememberedCurvature(Solver):
 
     def norm(self, problem: Problem, state: State, report: EpochReport) -> Norm:
         """P at x."""
-        return _own(state).pairs.improve()
+        return _own(state).norm()
 
     def _learns(self, problem: Problem) -> bool:
         """Whether steps without products are made, and the change of the gradient along every step is remembered."""
@@ -274,20 +280,22 @@ class RememberedCurvature(Solver):
     def _second_look(self, problem: Problem, state: State, report: EpochReport, norm: Norm) -> float:
         """What is left to gain at x by the Hessian's own answer; prepares the step to it, or out of a saddle."""
         own, rules = _own(state), self.rules
+        little = state.goal.decrease or AUTO_DECREASE * abs(state.value)
         seen = second_look(
             hessian_at(problem, state.x, state.gradient, state.value),
             norm,
             state.gradient,
-            problem.has_products,
+            problem.has_products and problem.products_are_exact,
             rules.finest_look,
             rules.look_products,
+            little,
             state.time_is_up,
         )
         self._charge(problem, report, seen.products)
         if seen.downwards is not None:
             own.escape.along(np.ascontiguousarray(seen.downwards), state.gradient)
             return math.inf
-        if seen.expected > (state.goal.decrease or AUTO_DECREASE * abs(state.value)):
+        if seen.expected > little:
             own.ahead = FoundStep(seen.step, seen.product, math.sqrt(norm.dual(seen.product)))
         return max(own.expected, seen.expected)
 

@@ -31,6 +31,7 @@ from trsvr.problems.residuals import ResidualProblem
 from trsvr.solvers.adaptive import AdaptiveTRSVR
 from trsvr.solvers.base import Preset, Solver
 from trsvr.solvers.dual_start import DualStart
+from trsvr.solvers.gauss_newton import GaussNewton
 from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt
 from trsvr.solvers.trust_region_method import TrustRegionMethod
 
@@ -116,9 +117,11 @@ class TRSVR(Preset):
         Without a number, the paper's algorithm takes the α that SVRG would.
         """
         method = self.method
-        if isinstance(problem, ResidualProblem) and self == TRSVR():
+        if isinstance(problem, ResidualProblem) and self.is_adaptive:
             smaller = min(problem.n_residuals, problem.n_parameters)
-            return LevenbergMarquardt() if smaller <= _LARGEST_FACTOR else method
+            chosen = self.batch_size, self.inner_steps, self.norm, self.max_cg
+            factors = self == TRSVR() and smaller <= _LARGEST_FACTOR
+            return LevenbergMarquardt() if factors else GaussNewton(*chosen)
         if isinstance(method, AdaptiveTRSVR):
             return method.resolve(problem, x, recommended_step)
         if self.alpha != "auto":

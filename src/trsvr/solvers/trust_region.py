@@ -192,11 +192,12 @@ class TrustRegion(Solver):
     def _second_look(self, problem: Problem, state: State, report: EpochReport) -> float:
         """What is left to gain where a run would end; where f falls along what the Hessian shows, go there."""
         hessian = hessian_at(problem, state.x, state.gradient, state.value)
-        exact = self._takes_products(problem)
-        seen = second_look(hessian, IdentityNorm(), state.gradient, exact, _FINEST, self.max_cg, state.time_is_up)
+        exact = self._takes_products(problem) and problem.products_are_exact
+        gradient, little = state.gradient, AUTO_DECREASE * abs(state.value)
+        seen = second_look(hessian, IdentityNorm(), gradient, exact, _FINEST, self.max_cg, little, state.time_is_up)
         report.hessian_products += seen.products
         report.gradient_evaluations += seen.products * problem.n_samples
-        if not seen.expected > AUTO_DECREASE * abs(state.value):
+        if not seen.expected > little:
             return seen.expected
         direction, length, ways = seen.step, 1.0, [1.0]
         if seen.downwards is not None:

@@ -8,6 +8,7 @@ rows whose products are hand-written.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -85,8 +86,10 @@ class FusedDenseRows(DenseRows):
         K = W.shape[1]
         out = torch.empty(self.n_rows, K, dtype=torch.float64, device=self.device)
         kernels.dense_products[(triton.cdiv(self.n_rows, 64), K)](
-            self.values, W.contiguous(), out, self.n_rows, self.columns, K, R=64, C=32
-        )
+            self.values, W.contiguous(), out, self.n_rows, self.columns, K, R=64, C=32,
+            # Where Triton does not know that rows begin at multiples of 16 bytes a thread has one product of a row.
+            enable_fp_fusion=self.columns % 16 == 0,
+        )  # fmt: skip
         return out
 
     def transposed(self, S: Tensor) -> Tensor:
@@ -315,19 +318,25 @@ class FusedSums(Sums):
         """The same from and to the host: one graph, one wait."""
         if self.device.type != "cuda":
             return super().evaluate_host(x)
+        return self._evaluated(self._evaluation_graph().run(x))
+
+    def _evaluation_graph(self) -> Captured:
         if self._evaluation is None:
             at, out = self.room(self.n_parameters), self.room(self.D + 2)
             parts = self.room(self._full_programs, self.D + 2)
             self._evaluation = Captured(at, out, lambda: self._full(at, parts, out, False), keep=(parts,))
-        return self._evaluated(self._evaluation.run(x))
+        return self._evaluation
 
     def _evaluated(self, found: Vector) -> tuple[float, Vector, float]:
         return float(found[self.D]), found[: self.n_parameters].copy(), float(found[self.D + 1])
 
     def evaluate_with_matrix(
         self, x: Vector, cut: tuple[int, int] | None, key: int
-    ) -> tuple[tuple[float, Vector, float], Any] | None:
-        """Both `evaluate_host` and `matrix_host` in one graph, with one wait; None where that is not worth it."""
+    ) -> tuple[tuple[float, Vector, float], Callable[[], Any]] | None:
+        """Both `evaluate_host` and `matrix_host` in one graph, with one wait; None where that is not worth it.
+
+        The matrix is handed over when it is called for, or None if it cannot be had any more.
+        """
         if self.device.type != "cuda" or self.D > NARROW or self._data[0].dtype == torch.float64:
             return None
         D, d = self.D, self.n_parameters
@@ -343,7 +352,8 @@ class FusedSums(Sums):
 
             graph = self._both[cut] = Captured(at, out, launch, keep=(parts, *kept, starts))
         found = graph.run(np.append(x, float(key)))
-        return self._evaluated(found), found[D + 2 :].reshape(1, D, D)[:, :d, :d].copy()
+        matrix_found = found[D + 2 :].reshape(1, D, D)[:, :d, :d].copy()
+        return self._evaluated(found), lambda: matrix_found
 
     def total_curvature(self, x: Tensor, raised: bool) -> Tensor:
         """Σ curvatures."""
@@ -360,10 +370,12 @@ class FusedSums(Sums):
         )  # fmt: skip
         return _add_parts(parts, out)[: self.n_parameters]
 
-    def matrices(self, x: Tensor, raised: bool = False, runs: Runs | None = None) -> Tensor:
+    def matrices(
+        self, x: Tensor, raised: bool = False, runs: Runs | None = None, centre: Tensor | None = None
+    ) -> Tensor:
         """Σ curvature_i (x_i, 1)(x_i, 1)ᵀ over all rows or the runs."""
-        if self._data[0].dtype == torch.float64:
-            return super().matrices(x, raised, runs)  # Triton has no products of float64 matrices everywhere
+        if self._data[0].dtype == torch.float64 or centre is not None:
+            return super().matrices(x, raised, runs, centre)  # Triton has no products of float64 matrices everywhere
         cut = None if runs is None else (runs.starts.numel(), runs.length)
         phases = self.phases if runs is None else 1
         launch, out, _ = self._gram(raised, cut, phases)
@@ -397,12 +409,15 @@ class FusedSums(Sums):
         if self._data[0].dtype == torch.float64:
             return None
         d = self.n_parameters
+        return self._matrix_graph(raised, cut).run(np.append(x, float(key)))[None, :d, :d]
+
+    def _matrix_graph(self, raised: bool, cut: tuple[int, int] | None) -> Captured:
         graph = self._matrices.get((raised, cut))
         if graph is None:
-            at = self.room(d + 1)
+            at = self.room(self.n_parameters + 1)
             make, out, kept, starts = self._matrix_at(at, raised, cut)
             graph = self._matrices[raised, cut] = Captured(at, out, make, keep=(*kept, starts))
-        return graph.run(np.append(x, float(key)))[None, :d, :d]
+        return graph
 
     def _matrix_at(
         self, at: Tensor, raised: bool, cut: tuple[int, int] | None
@@ -439,7 +454,8 @@ class FusedSums(Sums):
 
     def _simply(self) -> dict[str, Any]:
         """How a kernel is launched that reads rows one by one and keeps no sums of their columns."""
-        return {"R": self.shape.rows, "num_warps": self.shape.warps, "STAGES": self.shape.stages}
+        cut = {"R": self.shape.rows, "num_warps": self.shape.warps, "STAGES": self.shape.stages}
+        return {**cut, "enable_fp_fusion": self._together > 1}
 
     def line_host(self, x: Vector, step: Vector) -> tuple[float, float, int]:
         """Σ change of the losses' slopes along a step, Σ their curvatures at its end, over so many spread rows."""
@@ -506,6 +522,11 @@ class WideFusedSums(FusedSums):
 
     walks = False
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._asked_for = True  # whether the last point's matrix was wanted
+        self._number = 0  # of the matrix that was begun last
+
     def cut(self, shape: Shape | None = None) -> None:
         """Work in this shape from now on, or in the usual one."""
         if shape is None or shape is FusedSums.shape:
@@ -545,6 +566,38 @@ class WideFusedSums(FusedSums):
             )
 
         return launch, out, (scaled, parts, self._pairs)
+
+    def evaluate_with_matrix(
+        self, x: Vector, cut: tuple[int, int] | None, key: int
+    ) -> tuple[tuple[float, Vector, float], Callable[[], Any]] | None:
+        """Both, if the last matrix was wanted: the device makes it while the host thinks about the gradient."""
+        if self.device.type != "cuda" or self._data[0].dtype == torch.float64 or not self._asked_for:
+            return None
+        evaluation, matrix = self._evaluation_graph(), self._matrix_graph(False, cut)
+        evaluation.begin(x)
+        matrix.begin(np.append(x, float(key)))
+        self._asked_for = False
+        self._number += 1
+        number, d = self._number, self.n_parameters
+
+        def hand_over() -> Any:
+            if self._number != number:
+                return None
+            self._asked_for = True
+            return matrix.finish()[None, :d, :d]
+
+        return self._evaluated(evaluation.finish()), hand_over
+
+    def matrix_host(self, x: Vector, raised: bool, cut: tuple[int, int] | None, key: int) -> Any:
+        """Such a matrix from and to the host."""
+        self._asked_for = True
+        self._number += 1
+        return super().matrix_host(x, raised, cut, key)
+
+    def warm_up_matrix(self, cut: tuple[int, int] | None) -> None:
+        """Record the graph of such a matrix."""
+        if self.device.type == "cuda" and (False, cut) not in self._matrices:
+            self.matrix_host(np.zeros(self.n_parameters), False, cut, 0)
 
     def changes(self, at: Tensor, x: Tensor, runs: Runs) -> tuple[Tensor, Tensor]:
         """Σ over the runs' halves of the gradients' changes from ``at`` to x."""

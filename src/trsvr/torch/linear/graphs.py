@@ -31,6 +31,8 @@ class Captured:
     def __init__(self, source: Tensor, target: Tensor, launch: Any, keep: tuple[Tensor, ...]) -> None:
         self._graph: Any = None
         self._launches: Any = None
+        self._done: Any = None
+        self._begun = False
         self._device = source.device
         # A graph knows addresses only: what lies there must live as long. It must not keep those who own it, though:
         # a ring of references would be freed at any moment, also while another graph is recorded.
@@ -53,16 +55,30 @@ class Captured:
                 self._graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(self._graph):
                     launches()
+                self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         else:
             self._launches = launches
 
     def run(self, values: Vector) -> Vector:
         """Replay with these values; what comes back is overwritten by the next run."""
+        self.begin(values)
+        return self.finish()
+
+    def begin(self, values: Vector) -> None:
+        """Replay without waiting: other launches may follow, which the answer does not wait for."""
+        self.finish()  # an answer that nobody wanted
         self._in[...] = values
         if self._graph is None:
             self._launches()
         else:
             with torch.cuda.device(self._device):
                 self._graph.replay()
-                torch.cuda.current_stream().synchronize()
+                self._done.record()
+        self._begun = True
+
+    def finish(self) -> Vector:
+        """The answer to what has been begun."""
+        if self._begun and self._done is not None:
+            self._done.synchronize()
+        self._begun = False
         return self._out

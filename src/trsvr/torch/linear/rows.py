@@ -56,11 +56,12 @@ class DenseRows:
             out += (block * block).T @ weights[piece]
         return out
 
-    def gram(self, weights: Tensor) -> Tensor:
-        """Σ weight_i x_i x_iᵀ, p × p."""
+    def gram(self, weights: Tensor, centre: Tensor | None = None) -> Tensor:
+        """Σ weight_i x_i x_iᵀ, p × p; of the rows minus a centre, if there is one."""
         out = torch.zeros(self.columns, self.columns, dtype=torch.float64, device=self.device)
         for piece, block in self._blocks():
-            out += block.T @ (block * weights[piece, None])
+            centred = block if centre is None else block - centre
+            out += centred.T @ (centred * weights[piece, None])
         return out
 
     def squared_norms(self) -> Tensor:
@@ -125,8 +126,9 @@ class SparseRows:
         data, rows, begins = self.transpose
         return _segment_sums(data.double()[:, None] ** 2 * weights[rows], begins)
 
-    def gram(self, weights: Tensor) -> Tensor:
-        """Σ weight_i x_i x_iᵀ, p × p: over blocks of rows, made dense."""
+    def gram(self, weights: Tensor, centre: Tensor | None = None) -> Tensor:
+        """Σ weight_i x_i x_iᵀ, p × p: over blocks of rows, made dense; sparse rows are not centred."""
+        assert centre is None
         length = max(1, _BLOCK // self.columns)
         out = torch.zeros(self.columns, self.columns, dtype=torch.float64, device=self.device)
         for begin in range(0, self.n_rows, length):

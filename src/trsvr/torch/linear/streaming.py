@@ -190,11 +190,13 @@ class StreamedSums(Sums):
         """Diagonal of the same Hessians' sum."""
         return self._sum(lambda block: (block.diagonal(x, raised),))[0]
 
-    def matrices(self, x: Tensor, raised: bool = False, runs: Runs | None = None) -> Tensor:
+    def matrices(
+        self, x: Tensor, raised: bool = False, runs: Runs | None = None, centre: Tensor | None = None
+    ) -> Tensor:
         """Σ curvature_ik (x_i, 1)(x_i, 1)ᵀ over all rows or the runs, one matrix for each output k."""
         if runs is None:
-            return self._sum(lambda block: (block.matrices(x, raised),))[0]
-        return self.take(runs.rows(self.n_rows)).matrices(x, raised)
+            return self._sum(lambda block: (block.matrices(x, raised, None, centre),))[0]
+        return self.take(runs.rows(self.n_rows)).matrices(x, raised, None, centre)
 
     def warm_up(self, dense: bool) -> None:
         """Compile what the rows that stay on the device need, which is what the others need."""

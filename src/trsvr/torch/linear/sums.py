@@ -155,20 +155,27 @@ class Sums:
         out = self.rows.squares(weights)
         return torch.cat([out, weights.sum(0, keepdim=True)]).reshape(-1) if self.intercept else out.reshape(-1)
 
-    def matrices(self, x: Tensor, raised: bool = False, runs: Runs | None = None) -> Tensor:
-        """Σ curvature_ik (x_i, 1)(x_i, 1)ᵀ over all rows or the runs, one matrix for each output k."""
+    def matrices(
+        self, x: Tensor, raised: bool = False, runs: Runs | None = None, centre: Tensor | None = None
+    ) -> Tensor:
+        """Σ curvature_ik (x_i, 1)(x_i, 1)ᵀ over all rows or the runs, one matrix for each output k.
+
+        With a centre, which is subtracted from every row, they are made in float64 whatever the rows are.
+        """
         part = self if runs is None else self.take(runs.rows(self.n_rows))
         weights = part.curvatures(x, raised)
         p = self.rows.columns
         d = p + self.intercept
         out = torch.empty(self.outputs, d, d, dtype=torch.float64, device=self.device)
         for k in range(self.outputs):
-            out[k, :p, :p] = part.rows.gram(weights[:, k])
+            out[k, :p, :p] = part.rows.gram(weights[:, k], centre)
         if self.intercept:
-            border = part.rows.transposed(weights).T
+            border, total = part.rows.transposed(weights).T, weights.sum(0)
+            if centre is not None:
+                border = border - total[:, None] * centre
             out[:, :p, p] = border
             out[:, p, :p] = border
-            out[:, p, p] = weights.sum(0)
+            out[:, p, p] = total
         return out
 
     def matrix_host(self, x: Vector, raised: bool, cut: tuple[int, int] | None, key: int) -> Any:

@@ -7,6 +7,7 @@ on a device that is cheaper than writing one of them per row in each pass and re
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -53,7 +54,8 @@ class TensorView(CurvatureView):
         self._at: torch.Tensor | None = None
         self._raised = False
         self._total = math.nan
-        self._ahead: tuple[Any, int, Any] | None = None  # a matrix that came with the evaluation: cut, key, itself
+        # A matrix that comes with the evaluation: cut, key, and what hands it over, unless it is there no more.
+        self._ahead: tuple[Any, int, Callable[[], Any]] | None = None
         self._drawn = self.sums.resident or self.sums
         # Batches earn something only where a pass sends for rows: else the length of a step does as much for less.
         self._walks = self._drawn.walks and problem.penalty.cubic is not None and self._drawn is not self.sums
@@ -138,19 +140,24 @@ class TensorView(CurvatureView):
 
     # ---------------------------------------------------------------------------------------------- the losses
 
-    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
-        """Mean Hessian blocks from about so many rows (on a device often more); they are counted once for each."""
+    def blocks(self, rows: int, draws: Draws, centre: Vector | None = None) -> tuple[Matrix, int]:
+        """Mean Hessian blocks from about so many rows (on a device often more); they are counted once for each.
+
+        With a centre, which is subtracted from every row, products are of float64 numbers.
+        """
         rows = self._worthwhile(rows)
         beyond = rows >= self.n_rows > self._drawn.n_rows  # more than the rows that stay on the device
         source = self.sums if beyond else self._drawn
         cut, key = self._asked(rows, source, draws)
         taken = source.n_rows if cut is None else cut[0] * cut[1]
-        if self._ahead is not None and self._ahead[:2] == (cut, key) and not self._raised:
-            return self._ahead[2] / taken, taken * self.n_outputs
-        found = source.matrix_host(self.x, self._raised, cut, key)
+        ahead = self._ahead
+        found = ahead[2]() if ahead is not None and ahead[:2] == (cut, key) and not self._raised else None
+        if found is None and centre is None:
+            found = source.matrix_host(self.x, self._raised, cut, key)
         if found is None:
             runs = None if cut is None else self._spread(*cut, draws.stream("matrix"))
-            found = source.matrices(self.at, self._raised, runs).cpu().numpy()
+            middle = None if centre is None else self.problem.to_device(centre)
+            found = source.matrices(self.at, self._raised, runs, middle).cpu().numpy()
         return found / taken, taken * self.n_outputs
 
     def _asked(self, rows: int, source: Any, draws: Draws) -> tuple[tuple[int, int] | None, int]:
@@ -247,12 +254,26 @@ class TensorView(CurvatureView):
 
 
 class CentredTensorView(CentredView):
-    """Such a view in centred coordinates; a walk on the device is made in those of the rows."""
+    """Such a view in centred coordinates; a walk on the device is made in those of the rows.
+
+    Far from zero products of float32 rows have no digit of what is left when their means are taken out: there the rows
+    of a matrix are centred first, and no step is made in their coordinates.
+    """
+
+    def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
+        """The value f and its gradient at x; the view is then of x."""
+        return super().evaluate(x, NOTHING_KNOWN if self.frame.is_far else coming)
+
+    def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
+        """Diagonal blocks of the Hessian."""
+        if self.frame.is_far and isinstance(self.view, TensorView):
+            return self.view.blocks(rows, draws, self.frame.means)
+        return super().blocks(rows, draws)
 
     def walk(self, request: WalkRequest) -> WalkTaken:
         """Steps on batches: what they are does not depend on coordinates."""
         frame, norm = self.frame, request.norm
-        if not isinstance(norm, DenseNorm):
+        if frame.is_far or not isinstance(norm, DenseNorm):
             return super().walk(request)
         there = replace(
             request,
