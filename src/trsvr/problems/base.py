@@ -44,6 +44,7 @@ class Problem:
     frame: Frame = Frame()  # its coordinates
     certifies: bool = False  # whether its views may know a bound on f − min f
     has_view: bool = False  # whether there is a `curvature_view`: more is known than gradients and products
+    has_matrix: bool = False  # whether there is a `curvature_matrix`, and it pays
 
     def value_and_gradient(self, x: Vector) -> tuple[float, Vector]:
         """f(x), NaN where the problem has no values, and ∇f(x): one pass."""
@@ -55,6 +56,10 @@ class Problem:
 
     def hessian_product(self, x: Vector, indices: Indices | None, v: Vector) -> Vector:
         """Mean of ∇²f_i(x) v over the indices; over all rows for ``indices=None``."""
+        raise NotImplementedError
+
+    def curvature_matrix(self, x: Vector) -> tuple[Matrix, Vector, int]:
+        """Positive semidefinite, near the losses' mean Hessian at x; the penalty's diagonal; rows looked at."""
         raise NotImplementedError
 
     def gather(self, indices: Indices) -> Any:

@@ -135,14 +135,14 @@ class RememberedCurvature(Solver):
     def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
         """One step; `judge` sees what it was worth."""
         own, report = _own(state), EpochReport(steps=1, inner_steps=1, curvature_rows=problem.n_samples)
-        norm = own.norm()
+        norm = self.norm(problem, state, report)
         if not state.gradient.any():
             own.expected = 0.0  # nothing but the curvature can tell a minimum from a saddle point here
             own.expected = self._second_look(problem, state, report, norm)
         taken = self._step(problem, state, report, norm)
         if taken.found.length == 0.0 and own.escape.direction is None and own.pairs.forget():
             # Curvatures of other places have made a norm that rounding does not survive.
-            norm = own.norm()
+            norm = self.norm(problem, state, report)
             taken = self._step(problem, state, report, norm)
         size = math.sqrt(norm.dual(state.gradient))
         report.outcome = _Tried(
@@ -158,6 +158,10 @@ class RememberedCurvature(Solver):
         report.negative_curvature = int(taken.found.exit is Exit.NEGATIVE_CURVATURE)
         report.cg_iterations = float(taken.found.products)
         return report
+
+    def norm(self, problem: Problem, state: State, report: EpochReport) -> Norm:
+        """P at x."""
+        return _own(state).norm()
 
     def _learns(self, problem: Problem) -> bool:
         """Whether steps without products are made, and the change of the gradient along every step is remembered."""

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.utils.data import TensorDataset, default_collate
 
 from trsvr import _check
-from trsvr._arrays import Indices, Vector
+from trsvr._arrays import Indices, Matrix, Vector
 from trsvr.problems.base import Problem
 from trsvr.torch.closures import call
+from trsvr.torch.gauss_newton import GaussNewtonMatrix
 from trsvr.torch.parameters import Flat, refuse_unsuitable
 from trsvr.torch.products import Product, gauss_newton_product, hessian_product
 
@@ -76,6 +77,7 @@ class ModelProblem(Problem):
         self._x: Vector | None = None  # what the parameters are at, if that is known
         self._versions: list[int] = []
         self._product: tuple[bytes, Product] | None = None  # of the last single piece, for further products there
+        self._matrix: GaussNewtonMatrix | None = None
         self._refuse_what_is_no_mean()
 
     @property
@@ -136,11 +138,26 @@ class ModelProblem(Problem):
             total.add_(product(direction), alpha=len(piece))
         return self._array(total / len(indices)) + self.weight_decay * v
 
+    def offer_matrix(self) -> None:
+        """Let Gauss and Newton's matrix be the norm of steps, if it pays; `minimize` does so without a solver."""
+        names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        n, d = self.n_samples, self.n_parameters
+        self._matrix = GaussNewtonMatrix(self.model, names, self.loss, self._rows.take, n, d)
+        self.has_matrix = self._matrix.pays()
+
+    def curvature_matrix(self, x: Vector) -> tuple[Matrix, Vector, int]:
+        """Gauss and Newton's, of some samples."""
+        self.load(x)
+        assert self._matrix is not None
+        matrix, rows = self._matrix.matrix()
+        return matrix, np.full_like(x, self.weight_decay), rows
+
     def gather(self, indices: Indices) -> ModelProblem:
         """The same problem restricted to those rows; the model is shared."""
         part = object.__new__(ModelProblem)
         part.__dict__.update(self.__dict__)
         part._chosen = self._chosen[_check.row_indices(indices, self.n_samples)]
+        part.has_matrix = False
         part.release()
         return part
 

@@ -21,6 +21,7 @@ from trsvr.solvers.adaptive.measuring import rows_of_matrix
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.adaptive.state import AdaptiveState, Choices, Iteration, NormState, Radius, own_state
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
+from trsvr.solvers.matrix_norm import MatrixNorm
 from trsvr.solvers.remembered import RememberedCurvature
 
 
@@ -70,7 +71,9 @@ class AdaptiveTRSVR(Solver):
 
     def resolve(self, problem: Problem, x: Vector, recommended_step: Callable[..., float]) -> Solver:
         """Where nothing is known but gradients and products, what steps and products have shown must do."""
-        return self if problem.has_view else RememberedCurvature(self.max_cg)
+        if problem.has_view:
+            return self
+        return MatrixNorm(self.max_cg) if problem.has_matrix else RememberedCurvature(self.max_cg)
 
     @cached_property
     def _choices(self) -> Choices:
