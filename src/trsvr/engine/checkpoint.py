@@ -115,7 +115,7 @@ def write(path: Path, content: Content, *, keep_newest: bool = True) -> None:
 
 def _write_through(path: Path, pieces: list[memoryview]) -> None:
     """All of the bytes, on the disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)  # Windows has it
     try:
         for piece in pieces:
             done = 0

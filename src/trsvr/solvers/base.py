@@ -307,6 +307,7 @@ def as_solver(given: Any) -> Solver:
     """The solver itself, or a user's object as one; raises ValueError for anything else."""
     if isinstance(given, Solver):
         return given
+    # A user's object need not be of any class of ours.
     if isinstance(given, type) or not all(hasattr(given, name) for name in ("check", "init", "epoch")):
         raise ValueError(f"solver must be a solver such as trsvr.TRSVR(), got {given!r}")
     return OwnSolver(given)

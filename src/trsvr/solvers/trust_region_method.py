@@ -188,7 +188,8 @@ class TrustRegionMethod(Solver):
         check_batch(problem, self.rows_per_step(problem))
         check_table(problem, self.gradient)
         # A curvature of the user's need not say whether it needs products.
-        if getattr(self.curvature, "needs_hessian_product", False) and not problem.has_products:
+        needs = getattr(self.curvature, "needs_hessian_product", False)  # a user's curvature need not say
+        if needs and not problem.has_products:
             raise ValueError(
                 f"curvature {type(self.curvature).__name__} needs a problem with hessian_product, which "
                 f"{type(problem).__name__} has not; EstimatedHessian works without"
