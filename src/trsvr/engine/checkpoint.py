@@ -115,7 +115,8 @@ def write(path: Path, content: Content, *, keep_newest: bool = True) -> None:
 
 def _write_through(path: Path, pieces: list[memoryview]) -> None:
     """All of the bytes, on the disk when this returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)  # Windows has it
+    binary = getattr(os, "O_BINARY", 0)  # Windows alone has it
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | binary, 0o666)
     try:
         for piece in pieces:
             done = 0
