@@ -113,6 +113,7 @@ OFF: dict[str, dict[str, Any]] = {
     "P does not learn from steps": {"cheap_factor": -1.0},
     "steps are not stretched": {"hardly_stretched": math.inf},
     "stretched near the minimiser, too": {"stretched_from": 0.0, "stretched_sampled": 0.0},
+    "stretched after useless steps, too": {"stretched_to": math.inf},
     "P is always the model": {"poor_model": math.inf},
     "P never begins anew": {"useless": math.inf},
     "CG to 0.1": {"cg_rounding": math.inf, "cg_loosest": 0.1},

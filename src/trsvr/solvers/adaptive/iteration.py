@@ -97,7 +97,7 @@ def _stretch(it: Iteration, measured: Measured, found: NormedStep) -> float:
     """How many times as long the step should be."""
     own, rules = it.own, it.rules
     every, left = own.norm.rows >= it.problem.n_samples, own.radius.contraction
-    pays = left > (rules.stretched_from if every else rules.stretched_sampled)
+    pays = rules.stretched_from < left <= rules.stretched_to if every else left > rules.stretched_sampled
     has_model = measured.product is not None and not own.nonconvex
     if not (found.is_inside and has_model and (pays or left == 0.0) and own.here.prices().line < math.inf):
         return 1.0

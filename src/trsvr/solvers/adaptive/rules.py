@@ -48,6 +48,8 @@ class Rules(NormRules, StepRules):
     # ------------------------------------------------------------------------------------------------------- the steps
     #: how long a step on P of all rows is is looked at where the last one left more: near the minimiser steps are right
     stretched_from: float = 0.003
+    #: but not where it left more than this: a look at a few rows is to blame for such a step
+    stretched_to: float = 0.7
     #: on a sampled P, where the last one left more
     stretched_sampled: float = 0.03
 
