@@ -118,6 +118,7 @@ OFF: dict[str, dict[str, Any]] = {
     "P never begins anew": {"useless": math.inf},
     "CG to 0.1": {"cg_rounding": math.inf, "cg_loosest": 0.1},
     "a step to confirm the end": {"believed": 1.0},
+    "moved curvatures may end": {"stood_still": math.inf},
     "the end is not proven": {"proven": math.inf, "finest_look": math.inf},
     "nothing remembered": {"pairs": 0},
     "no matrix after many products": {"patience": math.inf},

@@ -55,6 +55,7 @@ def estimate(outcome: Outcome, decrease: float, gained: float, rules: Rules) -> 
 def _second_look(it: Iteration, measured: Measured, expected: float, little: float) -> float:
     """The estimate of an end, unless something speaks against it.
 
+    If curvatures have moved since the last reference, rows may have left a hinge, and with them what P has measured by.
     Where P is no matrix, conjugate gradients may have passed by directions that only the penalty sees; without one
     nothing tells those from rounding, and the gradient must do. So it is without a norm.
     """
@@ -62,6 +63,10 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
     squared = dot(state.gradient, state.gradient)
     if measured.convexity is not None:
         return 0.5 * squared / measured.convexity if measured.convexity > 0.0 else math.nan
+    moved = abs(view.total_weight() - own.norm.total_weight)
+    ends = not own.caution.raised and expected <= rules.little * abs(state.value)
+    if ends and moved > rules.stood_still * view.total_weight():
+        return math.inf
     if isinstance(measured.norm, DenseNorm) or own.nonconvex:
         return expected  # without convexity nothing bounds what is hidden, and `escape_of` asks for more
     penalty = view.penalty_curvatures(state.x)

@@ -103,6 +103,8 @@ class Rules(NormRules, StepRules):
     doubt: float = 4.0
     #: that one step has left less than this part of its gain is not believed
     believed: float = 1e-6
+    #: at an end curvatures must have changed by less than this part: rows may have left a hinge
+    stood_still: float = 1e-3
     #: a second look goes on until what may be hidden is this part of what is expected
     proven: float = 0.5
     #: a nonconvex run ends with a gradient so small, if no curvature is negative
