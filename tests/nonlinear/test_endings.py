@@ -115,6 +115,23 @@ def test_an_unknown_far_smaller_than_the_others_has_the_curvature_of_its_own_siz
     assert_allclose(seen, [13e80, 1e35], rtol=1e-4)
 
 
+@pytest.mark.parametrize("with_products", [True, False])
+@pytest.mark.parametrize("d", [4, 40])
+def test_without_values_a_small_gradient_is_no_end_where_units_differ(d, with_products):
+    """Σ log cosh(s_j x_j), s_j from 1e-9 to 1: the flattest unknown's gradient is small from the first."""
+    units = 10.0 ** np.linspace(-9.0, 0.0, d)
+
+    def product(x, i, v):
+        return units**2 * v / np.cosh(units * x) ** 2
+
+    problem = FunctionProblem(
+        1, d, lambda x, i: units * np.tanh(units * x), hessian_product=product if with_products else None
+    )
+    result = trsvr.minimize(problem, x0=2.0 / units, max_epochs=1000)
+    assert result.status is trsvr.Status.CONVERGED or d > 4
+    assert not result.success or np.abs(units * result.x).max() < 1e-5  # of f, a part of 1e-10
+
+
 def test_at_negative_curvature_the_lower_end_of_the_chord_is_taken():
     """Against both ends, from the vectors: a case in which the farther one is lower."""
     random = np.random.default_rng(0)

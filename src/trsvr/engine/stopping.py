@@ -100,7 +100,7 @@ class GradientTest:
     """Converged, at the rounding floor, diverged, or neither.
 
     A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease of f below 1e-12 |f| where
-    the solver knows one (½ gᵀP⁻¹g), else a gradient of 1e-8 of the largest one seen. For linear models that is ∇f(0),
+    the solver knows one (½ gᵀP⁻¹g; without values, of what has been gained), else a gradient of 1e-8 of the largest seen. For linear models that is ∇f(0),
     so that a warm start ends as a cold one does; other functions need not be defined at zero. A `Tolerance` asks for
     both. None never stops.
     ``why`` says, once the test has ended a run, what it has seen.
@@ -209,9 +209,10 @@ class GradientTest:
             self.scale = largest
             self._set_threshold(largest)
         expected = math.nan if known is None else known.expected_decrease  # not a number: the solver does not know
-        if self.tol == "auto" and not math.isnan(expected) and math.isfinite(value):
+        measure = known.gained if known is not None and math.isnan(value) else value
+        if self.tol == "auto" and not math.isnan(expected) and math.isfinite(measure):
             stationary = largest == 0.0 and not (known is not None and known.may_be_saddle)  # the solver will see
-            enough = AUTO_DECREASE * max(abs(value), _TINY)
+            enough = AUTO_DECREASE * max(abs(measure), _TINY)
             if stationary or expected <= enough:
                 self.why = "the gradient is zero" if stationary else _compared("left to gain", expected, enough)
                 return Status.CONVERGED

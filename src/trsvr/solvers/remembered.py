@@ -47,7 +47,7 @@ from trsvr.solvers.base import (
 )
 
 # Of the snapshots in checkpoints.
-_VERSION = 4
+_VERSION = 5
 # Part of |f| that rounding alone does not leave at a floor.
 _DOUBTFUL = 1e-8
 
@@ -81,6 +81,7 @@ class Remembered:
     free: int = 0  # steps since the last one with products
     doubted: int = 0  # how often the Hessian has denied that this point is a floor
     expected: float = math.inf  # what is left to gain
+    gained: float = 0.0  # since the run began
     units: Vector | None = None  # squared, of the unknowns, where they are known
     pairs: Pairs = field(default_factory=Pairs)
     escape: Escape = field(default_factory=Escape)
@@ -225,7 +226,7 @@ class RememberedCurvature(Solver):
             own.pairs.remember([(state.x - before.x, state.gradient - before.gradient)], rules.pairs)
         if better:
             at_floor = self._go_on(problem, state, report, after)
-            return Progress(own.expected, at_floor, may_be_saddle=True)
+            return Progress(own.expected, at_floor, may_be_saddle=True, gained=own.gained)
         at_floor = finite and own.escape.direction is None and gained_nothing(before, state.value, tried.predicted)
         at_floor = at_floor or is_rounding(state.x - before.x, before.x)
         if at_floor and self._learns(problem) and not tried.taken.found.products:
@@ -246,16 +247,18 @@ class RememberedCurvature(Solver):
             # Short steps gain nothing, whatever is left, where unknowns have units of their own.
             own.expected = 0.0
             own.expected = self._second_look(problem, state, report, tried.norm)
-            if own.expected > _DOUBTFUL * abs(state.value):
+            if own.expected > _DOUBTFUL * self._measure(state):
                 at_floor, own.alpha, own.doubted = False, 1.0, own.doubted + 1
-        return Progress(own.expected, at_floor, may_be_saddle=True)
+        return Progress(own.expected, at_floor, may_be_saddle=True, gained=own.gained)
 
     def _go_on(self, problem: Problem, state: State, report: EpochReport, after: Point) -> bool:
         """The trial point is the next x; returns whether neither values nor gradients tell it from the last one."""
         own, rules, tried = _own(state), self.rules, report.outcome
         before, found = tried.before, tried.taken.found
         own.escape.direction, own.doubted = None, 0
-        ratio = gained(before, after) / tried.predicted if tried.predicted > 0.0 else 0.0
+        fallen = gained(before, after)
+        own.gained += fallen
+        ratio = fallen / tried.predicted if tried.predicted > 0.0 else 0.0
         if found.products and abs(ratio - 1.0) <= rules.quadratic:
             own.free = rules.free_steps
         if self._learns(problem) and not found.products:
@@ -265,7 +268,7 @@ class RememberedCurvature(Solver):
         elif ratio > rules.good_ratio and not found.is_inside:
             own.alpha = min(rules.grow * own.alpha, rules.unbounded)
         own.expected = math.inf if found.is_cut_off else max(tried.predicted, after.decrease)
-        if own.expected <= (state.goal.decrease or AUTO_DECREASE * abs(state.value)):
+        if own.expected <= self._little(state):
             own.expected = self._second_look(problem, state, report, tried.norm)
             if state.time_is_up():
                 own.expected = math.nan  # conjugate gradients that were cut short have predicted too little
@@ -277,10 +280,18 @@ class RememberedCurvature(Solver):
         full = tried.length >= 1.0 and not found.is_cut_off
         return full and left > rules.stuck and gained_nothing(before, state.value, tried.predicted)
 
+    def _little(self, state: State) -> float:
+        """What may be left where the run ends."""
+        return state.goal.decrease or AUTO_DECREASE * self._measure(state)
+
+    def _measure(self, state: State) -> float:
+        """What is small beside this is little: |f|, or what has been gained where there are no values."""
+        return abs(_own(state).gained if math.isnan(state.value) else state.value)
+
     def _second_look(self, problem: Problem, state: State, report: EpochReport, norm: Norm) -> float:
         """What is left to gain at x by the Hessian's own answer; prepares the step to it, or out of a saddle."""
         own, rules = _own(state), self.rules
-        little = state.goal.decrease or AUTO_DECREASE * abs(state.value)
+        little = self._little(state)
         seen = second_look(
             hessian_at(problem, state.x, state.gradient, state.value),
             norm,
