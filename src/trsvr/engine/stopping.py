@@ -99,7 +99,7 @@ class Tolerance:
 class GradientTest:
     """Converged, at the rounding floor, diverged, or neither.
 
-    A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease of f below 1e-12 |f| (without
+    A number for ``tol`` is absolute: ‖∇f‖∞ ≤ tol. "auto" is relative: an expected decrease below 1e-12 |f| (without
     values, of what has been gained) where the solver knows one (½ gᵀP⁻¹g), else a gradient of 1e-8 of the largest one
     seen. For linear models that is ∇f(0), so that a warm start ends as a cold one does; other functions need not be
     defined at zero. A `Tolerance` asks for both. None never stops.
