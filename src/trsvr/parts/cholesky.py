@@ -87,13 +87,6 @@ def multiply(matrix: Matrix, v: Vector) -> Vector:
     return out
 
 
-def multiply_transposed(matrix: Matrix, v: Vector) -> Vector:
-    """The transposed matrix times a vector."""
-    out = np.zeros(matrix.shape[1])
-    _multiply_transposed(matrix, v, out)
-    return out
-
-
 @kernel(fastmath=True)
 def _factor(matrix: Matrix, factor: Matrix) -> bool:
     """Row by row, in tiles of four by four whose sixteen inner products share their loads; whether it exists."""
@@ -177,11 +170,3 @@ def _multiply(matrix: Matrix, v: Vector, out: Vector) -> None:
         for k in range(v.size):
             total += row[k] * v[k]
         out[i] = total
-
-
-@kernel(fastmath=True)
-def _multiply_transposed(matrix: Matrix, v: Vector, out: Vector) -> None:
-    for i in range(v.size):
-        row, factor = matrix[i], v[i]
-        for k in range(out.size):
-            out[k] += factor * row[k]
