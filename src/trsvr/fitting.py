@@ -23,6 +23,7 @@ from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt
 # Trial points for each unknown, if nothing else is said.
 _TRIALS = 500
 _METHODS = ("trf", "dogbox", "lm")
+_TR_SOLVERS = ("exact", "lsmr")
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,21 @@ class _AllAtOnce(LeastSquares):
             return np.atleast_1d(fun(x)) if inside else np.full(size, np.nan)
 
         def jacobian(x: Vector, indices: Any) -> Any:
-            return jac(x)
+            if np.ndim(found := jac(x)) > 2:
+                raise ValueError(f"jac must return a matrix, m × {d}, got shape {np.shape(found)}")
+            return found
 
         super().__init__(size, d, residuals, jacobian if callable(jac) else jac, loss, rows_at_once=size)
         self.njev = 0
+        self._last: tuple[Vector, bool, list[tuple[slice, Matrix]]] | None = None
 
     def jacobian_rows(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[tuple[slice, Matrix]]:
-        """Rows of J at x, in one block."""
-        self.njev += 1
-        return super().jacobian_rows(x, residuals, fine)
+        """Rows of J at x, in one block; the last ones are known."""
+        fine = fine and not callable(self._jacobian)
+        if self._last is None or not (np.array_equal(x, self._last[0]) and fine == self._last[1]):
+            self.njev += 1
+            self._last = x.copy(), fine, list(super().jacobian_rows(x, residuals, fine))
+        return iter(self._last[2])
 
 
 def least_squares(
@@ -161,9 +168,9 @@ def least_squares(
     args, kwargs
         Further arguments of ``fun`` and ``jac``.
     callback : callable, optional
-        ``callback(intermediate_result)`` with ``x``, ``fun``, ``nit``, …, or ``callback(x)``, after every trial point;
-        StopIteration ends the run.
-    method, diff_step, tr_solver, tr_options, jac_sparsity, workers
+        ``callback(intermediate_result)`` with ``x``, ``fun``, ``nit``, …, or ``callback(x)``, after every trial point
+        (not at the start); StopIteration ends the run.
+    method, tr_solver, diff_step, tr_options, jac_sparsity, workers
         SciPy's hints, accepted and not needed: there is one method, and it chooses its steps.
 
     Returns
@@ -181,6 +188,8 @@ def least_squares(
         raise ValueError("x0 must be real: write complex unknowns as pairs of real ones")
     start = _check.vector("x0", np.atleast_1d(x0))
     _check.one_of("method", method, _METHODS)
+    if tr_solver is not None:
+        _check.one_of("tr_solver", tr_solver, _TR_SOLVERS)
     low, high = _bounds(bounds, start)
     kwargs = {} if kwargs is None else dict(kwargs)
     if not callable(fun):
@@ -200,16 +209,29 @@ def least_squares(
     )
     most = _TRIALS * start.size if max_nfev is None else _check.whole("max_nfev", max_nfev)
 
-    if callback is not None and "intermediate_result" not in inspect.signature(callback).parameters:
-        of_x = callback
-        callback = lambda so_far: of_x(so_far.x)  # noqa: E731
+    watch = None if callback is None else _after_trial_points(callback)
     result = minimize(
-        problem, solver, x0=start, max_epochs=most - 1, callback=callback, verbose=max(verbose - 1, 0), threads=1
+        problem, solver, x0=start, max_epochs=most - 1, callback=watch, verbose=max(verbose - 1, 0), threads=1
     )
     found = _answer(problem, result, start, (low, high))
     if verbose:
         print(found)
     return found
+
+
+def _after_trial_points(callback: Callable[..., None]) -> Callable[[Result], None]:
+    """A callback of either of SciPy's kinds as one of ours."""
+    takes_result = "intermediate_result" in inspect.signature(callback).parameters
+
+    def watch(so_far: Result) -> None:
+        if so_far.epochs == 0:
+            return
+        if takes_result:
+            callback(intermediate_result=so_far)
+        else:
+            callback(so_far.x)
+
+    return watch
 
 
 def _check_kind(jac: Any) -> Any:
@@ -243,9 +265,12 @@ def _scaling(x_scale: Any, d: int) -> tuple[float, ...] | None:
 def _bounds(bounds: Any, start: Vector) -> tuple[Vector, Vector]:
     pair = (bounds.lb, bounds.ub) if {"lb", "ub"} <= set(dir(bounds)) else bounds
     try:
-        low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), start.shape) for side in pair)
+        low, high = (np.asarray(side, dtype=np.float64) for side in pair)
     except (TypeError, ValueError):
-        raise ValueError(f"bounds must be a pair of numbers or of arrays like x0, got {bounds!r}") from None
+        low = high = np.zeros((0, 0))
+    if not {low.shape, high.shape} <= {(), start.shape}:
+        raise ValueError(f"bounds must be a pair of numbers or of arrays like x0, got {bounds!r}")
+    low, high = np.broadcast_to(low, start.shape), np.broadcast_to(high, start.shape)
     if not ((start >= low) & (start <= high)).all():
         raise ValueError("x0 must lie within bounds")
     return low, high
@@ -362,13 +387,16 @@ def curve_fit(
     if nan_policy == "omit" and isinstance(x, np.ndarray):
         good = np.isfinite(y) & np.isfinite(x).reshape(-1, x.shape[-1]).all(axis=0)
         x, y = x[..., good], y[good]
-        weights = weights if weights is None else weights[good] if weights.ndim == 1 else weights[np.ix_(good, good)]
+        if weights is not None and weights.size > 1:
+            weights = weights[good] if weights.ndim == 1 else weights[np.ix_(good, good)]
     elif check_finite:
         _check.finite("ydata", y)
         if isinstance(x, np.ndarray):
             _check.finite("xdata", x)
     divided = _divided_by(weights, y.size)
     start = np.ones(_count(f)) if p0 is None else np.atleast_1d(p0)
+    if "args" in kwargs:
+        raise ValueError("args must be left out: write f as a function of xdata and its parameters alone")
     options: dict[str, Any] = {"bounds": bounds, "method": method or "trf", **kwargs}
     options["max_nfev"] = options.pop("maxfev", options.get("max_nfev")) or None
     if options.pop("col_deriv", False):
@@ -384,7 +412,8 @@ def curve_fit(
     found = least_squares(lambda p: divided(np.asarray(f(x, *p)).ravel() - y), start, **options)
     if not found.success:
         raise RuntimeError(f"Optimal parameters not found: {found.message}")
-    problem = LeastSquares(y.size, start.size, lambda p, i: found.fun, lambda p, i: found.jac, rows_at_once=y.size)
+    size = found.fun.size  # a single number in ydata is for all of f's
+    problem = LeastSquares(size, start.size, lambda p, i: found.fun, lambda p, i: found.jac, rows_at_once=size)
     known = covariance(problem, found.x, known_variance=1.0)
     matrix = known.matrix
     if not absolute_sigma and known.degrees_of_freedom > 0:
