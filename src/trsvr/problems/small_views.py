@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, R
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
 # several outputs it is no cheaper: their products are of matrices, too.
 _CHEAPER = 8.0
+_NO_WEIGHTS = np.empty(0)
 
 
 def small_view(model: SmallModel) -> CurvatureView:
@@ -82,7 +85,7 @@ class _View(CurvatureView):
             spread,
             slope,
             curved,
-            self.steady,
+            self.steadiness(),
             self._reach(x),
             lowest_value(model.loss, model.regularizer, model.penalised),
         )
@@ -104,7 +107,7 @@ class _View(CurvatureView):
         slopes, curvature, longest = self.follow(moved)
         known = facts._replace(
             along=math.sqrt(curvature / self.n_rows),
-            steady=lambda length: self.steady(length + longest),
+            steady=lambda length: facts.steady(length + longest),
             reach=facts.reach + self._reach(step),
         )
         return gap_bound(known, value, x, gradient + self.model.sums(slopes))
@@ -117,8 +120,11 @@ class _View(CurvatureView):
         """Mean Hessian of the losses between the intercepts; root mean squares of the rows' slopes and curvatures."""
         raise NotImplementedError
 
-    def steady(self, length: float) -> bool:
-        """Whether curvatures stay above their half where slopes move along t."""
+    def steadiness(self) -> Callable[[float], bool]:
+        """Whether curvatures stay above their half where slopes move along t: what `GapFacts` asks.
+
+        It does not know the view, which keeps the facts: a circle would be there until Python looks for such.
+        """
         raise NotImplementedError
 
     def penalty_curvatures(self, x: Vector) -> Vector:
@@ -226,9 +232,9 @@ class SmallView(_View):
         mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
         return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
 
-    def steady(self, length: float) -> bool:
+    def steadiness(self) -> Callable[[float], bool]:
         """Whether curvatures stay above their half where slopes move by t times them."""
-        return stays_steady(self.model.loss, self.margins, self.model.labels, np.empty(0), length)
+        return functools.partial(stays_steady, self.model.loss, self.margins, self.model.labels, _NO_WEIGHTS)
 
     @np.errstate(all="ignore")
     def diagonal(self) -> Vector:
@@ -318,9 +324,9 @@ class SmallOutputView(_View):
         curvature = max(float((slopes * moved).sum()), 0.0)
         return slopes, curvature, math.sqrt(float((moved * moved).sum(axis=0).max()))
 
-    def steady(self, length: float) -> bool:
+    def steadiness(self) -> Callable[[float], bool]:
         """Whether probabilities stay positive where slopes move along t."""
-        return softmax_stays_steady(length)
+        return softmax_stays_steady
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
