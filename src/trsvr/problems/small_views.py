@@ -12,6 +12,7 @@ import numpy as np
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
+from trsvr._vectors import dot
 from trsvr.problems.certificate import (
     GapFacts,
     between_outputs,
@@ -26,7 +27,7 @@ from trsvr.problems.losses import bend_of, curvature_bound, is_smooth, sharing
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.output_curvature import raised_chances
 from trsvr.problems.regularizers import least_curvature
-from trsvr.problems.small import FEW_COLUMNS, MOST_WORK, SmallModel
+from trsvr.problems.small import FEW_COLUMNS, MOST_WORK, SmallModel, dot_of_rows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
@@ -93,9 +94,10 @@ class _View(CurvatureView):
 
     def _reach(self, x: Vector) -> float:
         """Root mean square of Σ_j |x_ij w_j| + |b|."""
-        sizes = np.abs(x.reshape(-1, self.model.outputs)).max(axis=1)
-        columns = self.model.values.shape[1]
-        return float(np.sqrt(self.model.mean_squares) @ sizes[:columns]) + float(sizes[columns:].sum())
+        sizes, columns = np.abs(x), self.model.values.shape[1]
+        if self.model.outputs > 1:
+            sizes = sizes.reshape(-1, self.model.outputs).max(axis=1)
+        return dot(np.sqrt(self.model.mean_squares), sizes[:columns]) + float(sizes[columns:].sum())
 
     @np.errstate(all="ignore")
     def gap_bound_near(self, x: Vector, value: float, gradient: Vector, step: Vector) -> float:
@@ -137,8 +139,8 @@ class _View(CurvatureView):
         along, there, model = self.model.margins(step), x + step, self.model
         slope, curvature = self.line_of_losses(along)
         slope, curvature = slope / self.n_rows, curvature / self.n_rows
-        slope += float((model.penalty_slopes(there) * step).sum())
-        return slope, curvature + float((model.penalty_curvatures(there) * step * step).sum()), self.n_rows
+        slope += dot(model.penalty_slopes(there), step)
+        return slope, curvature + dot(model.penalty_curvatures(there) * step, step), self.n_rows
 
     def line_of_losses(self, along: Matrix) -> tuple[float, float]:
         """The same of the losses' sum, where margins change by so much."""
@@ -201,7 +203,7 @@ class SmallView(_View):
         model, there, weighted = self.model, self.margins + along, self.model.weighted(along)
         loss = sharing(model.loss, there)
         slopes, curvatures = loss.slope(there, model.labels), loss.curvature(there, model.labels)
-        return float((slopes * weighted).sum()), float((curvatures * along * weighted).sum())
+        return dot_of_rows(slopes, weighted), dot_of_rows(curvatures * along, weighted)
 
     def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
         """Which part of a step leads to where f is lowest on its way, at a hinge."""
@@ -222,15 +224,15 @@ class SmallView(_View):
     def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
         """Where margins move: by what weighted slopes change, Σ t φ'' t, and how long the longest t is."""
         slopes = self._known()[1] * moved
-        return slopes, float((slopes * moved).sum()), float(np.abs(moved).max())
+        return slopes, dot_of_rows(slopes, moved), float(np.abs(moved).max())
 
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
         model, n = self.model, self.n_rows
         slopes, weights = self._known()
         curvatures = weights if model.scale is None else weights / model.scale
-        mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
-        return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
+        mean, slope = float(weights.sum()) / n, dot_of_rows(model.weighted(slopes), slopes) / n
+        return np.array([[mean]]), math.sqrt(slope), math.sqrt(dot_of_rows(weights, curvatures) / n)
 
     def steadiness(self) -> Callable[[float], bool]:
         """Whether curvatures stay above their half where slopes move by t times them."""
