@@ -142,7 +142,7 @@ class LinearModel(LinearProblem):
 
     @staticmethod
     def _check_formulas(loss: Any, regularizer: Any) -> None:
-        _check_has_formulas("loss", loss, REGULARIZERS)
+        _check_has_formulas("loss", loss, LOSSES, REGULARIZERS)
         _check_regularizer(regularizer)
         if isinstance(loss, PseudoHuber):
             _check.positive("delta", loss.delta)
@@ -181,6 +181,11 @@ class LinearModel(LinearProblem):
     @cached_property
     def _spare(self) -> list[tuple[Vector, Vector]]:
         return []
+
+    @cached_property
+    def matrix_passes(self) -> dict[int, Passes]:
+        """Those over all rows that earlier sampled matrices have left, by the length of a piece's vector."""
+        return {}
 
     def memory_of_rows(self) -> tuple[Vector, Vector]:
         """Two zeros for each row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
@@ -516,7 +521,9 @@ def _types_of(regularizer: Any) -> Any:
     return type(regularizer), isinstance(regularizer, L2) and np.ndim(regularizer.strength)
 
 
-def _check_has_formulas(name: str, value: Any, others: tuple[type, ...]) -> None:
+def _check_has_formulas(name: str, value: Any, ours: tuple[type, ...], others: tuple[type, ...]) -> None:
+    if type(value) in ours:
+        return
     if isinstance(value, type) or not isinstance(value, tuple) or not hasattr(value, "_fields"):
         raise ValueError(
             f"{name} must be an instance of a NamedTuple class with the formulas "
@@ -532,7 +539,7 @@ def _check_has_formulas(name: str, value: Any, others: tuple[type, ...]) -> None
 
 
 def _check_regularizer(regularizer: Any) -> None:
-    _check_has_formulas("regularizer", regularizer, LOSSES)
+    _check_has_formulas("regularizer", regularizer, REGULARIZERS, LOSSES)
     if isinstance(regularizer, Sum):
         for part in regularizer:
             _check_regularizer(part)
@@ -593,12 +600,13 @@ def classes_in(array: NDArray[Any], kind: str) -> tuple[NDArray[Any], Vector]:
 
 def _places(array: NDArray[Any], classes: NDArray[Any], kind: str) -> tuple[Vector, NDArray[Any]]:
     """Labels as the kernels want them, among classes that are known beforehand."""
-    if classes.ndim != 1 or classes.size < 2 or not bool((classes[:-1] < classes[1:]).all()):
+    counted = classes.ndim == 1 and classes.size > 1 and bool((classes == np.arange(classes.size)).all())
+    ascending = counted or (classes.ndim == 1 and bool((classes[:-1] < classes[1:]).all()))
+    if classes.size < 2 or not ascending:
         raise ValueError(f"classes must be two or more labels in ascending order, got {classes.tolist()}")
     if kind == "two classes" and classes.size > 2:
         raise ValueError(f"classes must be exactly two labels for this loss, got {classes.size}")
-    counted = array.dtype.kind in "biu" and bool((classes == np.arange(classes.size)).all())
-    if counted and array.min() >= 0 and array.max() < classes.size:
+    if counted and array.dtype.kind in "biu" and array.min() >= 0 and array.max() < classes.size:
         places = array  # the labels are their own places: no need to search
         strange: NDArray[Any] = _NOTHING
     else:

@@ -284,7 +284,8 @@ class SmallModel:
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        return penalty_slopes(self.regularizer, x, self.penalised)
+        known = self._stiffness
+        return penalty_slopes(self.regularizer, x, self.penalised) if known is None else known * x
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x); not to be written to."""
