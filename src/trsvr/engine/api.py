@@ -261,7 +261,7 @@ _compiled_before: set[Any] = set()
 def _kind(plan: RunPlan) -> Any:
     """What decides what is compiled for a run; None where nothing is, or that is not known."""
     problem = plan.problem
-    if problem.kind is None or plan.method.begins_at_once(problem):
+    if plan.method.begins_at_once(problem) or problem.kind is None:
         return None
     return repr(plan.solver), problem.kind, int(problem.n_samples).bit_length(), int(problem.n_parameters).bit_length()
 

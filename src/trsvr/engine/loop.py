@@ -91,7 +91,8 @@ class Loop:
         self.compute(run.evaluate)
         if run.problem.has_value is None and math.isnan(run.state.value):
             run.has_value = self.best.has_value = False
-        test.start(run.state.value, run.gradient, self.compute(lambda: _gradient_at_zero(run, test)))
+        gradient = run.gradient
+        test.start(run.state.value, gradient, self.compute(lambda: _gradient_at_zero(run, test, gradient)))
         return self.look(EpochReport())
 
     def _may_go_on(self) -> bool:
@@ -197,10 +198,10 @@ class Loop:
         return (Status.ROUNDING_FLOOR, "") if why is None else (Status.NO_PROGRESS, why)
 
 
-def _gradient_at_zero(run: Run, test: GradientTest) -> Vector | None:
+def _gradient_at_zero(run: Run, test: GradientTest, gradient: Vector) -> Vector | None:
     """∇f(0), where a problem has it for sure; one more evaluation, not counted, unless the start is zero."""
     if not run.problem.defined_at_zero:
         return None
     if not test.is_relative or not run.state.x.any():
-        return run.gradient
+        return gradient
     return run.problem.frame.gradient_outside(run.problem.value_and_gradient(np.zeros_like(run.state.x))[1])

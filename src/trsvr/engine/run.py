@@ -45,6 +45,11 @@ class Best:
     def x(self, x: Vector) -> None:
         self._point, self._frame = x, _USERS
 
+    def is_at(self, point: Vector, frame: Frame) -> bool:
+        """Whether it is this point of this frame."""
+        here = point if self._frame is frame else frame.outside(point)
+        return bool((here == (self._point if self._frame is frame else self.x)).all())
+
     @classmethod
     def nothing_yet(cls, x: Vector, has_value: bool) -> Best:
         """Before anything has been evaluated."""
@@ -193,7 +198,7 @@ class Run:
         bound = math.nan if known is None else known.gap_bound
         if math.isnan(bound):
             bound = self.method.gap_bound(self.problem, self.state)
-        if np.array_equal(best.x, self.x):
+        if best.is_at(self.state.x, self.problem.frame):
             return bound
         return max(bound - lower, 0.0) + _SAME_VALUE * abs(best.value)
 

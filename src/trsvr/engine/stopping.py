@@ -112,6 +112,7 @@ class GradientTest:
         if not (tol is None or tol == "auto" or isinstance(tol, Tolerance)):
             tol = _check.positive("tol", tol, zero=True)
         self.tol = tol
+        self._is_auto = isinstance(tol, str)
         self.why = ""
         self.threshold = 0.0
         self.scale = 0.0  # the largest entry of a gradient so far, and of that at zero
@@ -154,21 +155,21 @@ class GradientTest:
     @property
     def is_relative(self) -> bool:
         """Whether it is relative to other gradients."""
-        return self.tol.relative if isinstance(self.tol, Tolerance) else self.tol == "auto"
+        return self.tol.relative if isinstance(self.tol, Tolerance) else self._is_auto
 
     def start(self, value: float, gradient: Vector, gradient_at_zero: Vector | None) -> None:
         """Fix the scales; without a gradient at zero they follow the largest one seen."""
         self._first_value, self._first_norm_sq = value, dot(gradient, gradient)
         self.scale = float(np.abs(gradient).max(initial=0.0))
         at_zero = self.scale
-        if gradient_at_zero is not None:
+        if gradient_at_zero is not None and gradient_at_zero is not gradient:
             at_zero = float(np.abs(gradient_at_zero).max(initial=0.0))
             self.scale = max(self.scale, at_zero)
         self._grows = gradient_at_zero is None
         self._set_threshold(at_zero)
 
     def _set_threshold(self, scale: float) -> None:
-        if self.tol == "auto":
+        if self._is_auto:
             self.threshold = _AUTO_RELATIVE * scale
         elif isinstance(self.tol, Tolerance):
             self.threshold = self.tol.gradient * (scale if self.tol.relative or self.tol.from_start else 1.0)
@@ -178,7 +179,7 @@ class GradientTest:
     def goal(self, value: float) -> Goal:
         """What a run that has come to ``value`` may end with, where the user has said how much may be left."""
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value):
-            return Goal(0.0 if self.tol == "auto" else self.threshold)
+            return Goal(0.0 if self._is_auto else self.threshold)
         least = self.tol.smallest_value * (abs(self._first_value) if self.tol.from_start else 1.0)
         return Goal(self.threshold, self.tol.decrease * max(abs(value), least))
 
@@ -210,7 +211,7 @@ class GradientTest:
             self._set_threshold(largest)
         expected = math.nan if known is None else known.expected_decrease  # not a number: the solver does not know
         measure = known.gained if known is not None and math.isnan(value) else value
-        if self.tol == "auto" and not math.isnan(expected) and math.isfinite(measure):
+        if self._is_auto and not math.isnan(expected) and math.isfinite(measure):
             stationary = largest == 0.0 and not (known is not None and known.may_be_saddle)  # the solver will see
             enough = AUTO_DECREASE * max(abs(measure), _TINY)
             if stationary or expected <= enough:

@@ -93,10 +93,10 @@ def _sizes(facts: GapFacts, value: float, x: Vector, gradient: Vector) -> _Sizes
     """None where value or gradient is not finite."""
     weights = gradient.size - (0 if facts.intercepts is None else len(facts.intercepts))
     g_w, g_b, strengths = gradient[:weights], gradient[weights:], facts.strengths
-    length = _length(g_w)
-    if not (math.isfinite(value) and (math.isfinite(length) or all_finite(g_w)) and all_finite(g_b)):
+    if not (math.isfinite(value) and all_finite(gradient)):
         return None
-    if strengths is None or np.ndim(strengths) == 0:
+    length = _length(g_w)
+    if not isinstance(strengths, np.ndarray):
         root = 0.0 if strengths is None else math.sqrt(max(strengths, 0.0))
         slopes = length / root if root > 0.0 else math.inf
         return _Sizes(slopes, root * root * _length(x[:weights]), g_b, root)

@@ -35,11 +35,16 @@ class Bulk(NamedTuple):
 
 def bulk_of(means: Vector, some_rows: Matrix, far: float = _FAR) -> Bulk:
     """The bulk of columns with these means, as some rows have it; so many deviations from zero it is far."""
+    middles, deviations = middles_of(means, some_rows)
+    return Bulk(middles, bool(((deviations > 0.0) & (np.abs(middles) > far * deviations)).any()))
+
+
+def middles_of(means: Vector, some_rows: Matrix) -> tuple[Vector, Vector]:
+    """The middle of each column with these means, as some rows have it, and the median deviation."""
     columns = np.ascontiguousarray(some_rows.T)
     medians = _medians(columns)
     deviations = _medians(np.abs(columns - medians[:, None]))
-    middles = np.where((deviations > 0.0) & (np.abs(means - medians) > _FAR * deviations), medians, means)
-    return Bulk(middles, bool(((deviations > 0.0) & (np.abs(middles) > far * deviations)).any()))
+    return np.where((deviations > 0.0) & (np.abs(means - medians) > _FAR * deviations), medians, means), deviations
 
 
 def centred_gram(matrix: Any, means: Vector, weights: Vector, rows: int = 1024) -> Matrix:

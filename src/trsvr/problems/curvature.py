@@ -54,6 +54,8 @@ _LINE_ROWS = 500
 # Pieces of a sampled matrix and of a batch: enough for a few threads, few enough to add up quickly.
 _PIECES = 8
 _BATCH_PIECES = 16
+# Numbers in the matrices of the pieces that wait for the next run: new pages cost as much as many rows.
+_NUMBERS_KEPT = 2**18
 
 
 def draw_runs(
@@ -131,8 +133,7 @@ class SampledMatrix:
         size, one = self._size, self._size * (self._size + self._block)
         beside = count * one + SCRATCH
         if self._passes is None:
-            bounds = matrix_bounds(self.n_rows)
-            self._passes = Passes(Runs.of_pieces(bounds), beside + 2, self.n_rows * self.d)
+            self._passes = self._passes_over(beside + 2)
 
         def use(totals: Vector, parts: Matrix) -> tuple[float, list[Vector], Vector]:
             known = parts[: totals.size]  # added in order
@@ -148,6 +149,16 @@ class SampledMatrix:
             matrices.append(np.empty((self.d, self.d)))
             folded(half.reshape(size, size), matrices[-1])
         return total, matrices, numbers
+
+    def _passes_over(self, length: int) -> Passes:
+        """All rows, with so many numbers for each piece: those of an earlier run, unless that is much memory."""
+        kept = self.problem.matrix_passes
+        if length in kept:
+            return kept[length]
+        passes = Passes(Runs.of_pieces(matrix_bounds(self.n_rows)), length, self.n_rows * self.d)
+        if length * matrix_pieces(self.n_rows) <= _NUMBERS_KEPT:
+            kept[length] = passes
+        return passes
 
     def _task(self, sample: Sample, weights: Vector, norms: Vector, offsets: Vector) -> GramSum:
         return GramSum(sample, weights, norms, offsets, self._size, self._block, self._one)

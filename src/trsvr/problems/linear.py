@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector, as_array
 from trsvr._blas import one_blas_thread
-from trsvr._compile import compiled_for, is_record, record
+from trsvr._compile import compiled_for, record
 from trsvr._vectors import dot
 from trsvr.problems import fingerprint
 from trsvr.problems.base import LinearProblem, Problem
@@ -142,21 +142,7 @@ class LinearModel(LinearProblem):
 
     @staticmethod
     def _check_formulas(loss: Any, regularizer: Any) -> None:
-        for name, value in (("loss", loss), ("regularizer", regularizer)):
-            if isinstance(value, type) or not isinstance(value, tuple) or not hasattr(value, "_fields"):
-                raise ValueError(
-                    f"{name} must be an instance of a NamedTuple class with the formulas "
-                    f"(such as trsvr.problems.Logistic() or trsvr.problems.L2(1e-4)), got {value!r}"
-                )
-            needed = SOFTMAX_FORMULAS if isinstance(value, Softmax) else FORMULAS
-            lacking = [formula for formula in needed if not hasattr(value, formula)]
-            if lacking:
-                raise ValueError(
-                    f"{name} must have the formulas {', '.join(needed)}, got {value!r} without {lacking[0]}"
-                )
-            if isinstance(value, REGULARIZERS if name == "loss" else LOSSES):
-                raise ValueError(f"{name} must be a {name}, got {value!r}: are two arguments exchanged?")
-            record(type(value))
+        _check_has_formulas("loss", loss, LOSSES, REGULARIZERS)
         _check_regularizer(regularizer)
         if isinstance(loss, PseudoHuber):
             _check.positive("delta", loss.delta)
@@ -195,6 +181,11 @@ class LinearModel(LinearProblem):
     @cached_property
     def _spare(self) -> list[tuple[Vector, Vector]]:
         return []
+
+    @cached_property
+    def matrix_passes(self) -> dict[int, Passes]:
+        """Those over all rows that earlier sampled matrices have left, by the length of a piece's vector."""
+        return {}
 
     def memory_of_rows(self) -> tuple[Vector, Vector]:
         """Two zeros for each row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
@@ -456,7 +447,9 @@ class LinearModel(LinearProblem):
 
     def with_regularizer(self, regularizer: Any) -> LinearModel:
         """The same rows under another regulariser; nothing is copied and nothing is looked at again."""
-        self._check_formulas(self.loss, regularizer)
+        if regularizer is self.regularizer:
+            return self
+        _check_regularizer(regularizer)
         regularizer = fitted(regularizer, self.n_features, self.n_outputs)
         if self.is_small and self.intercept:
             _ = self.small.is_centred or self._small_centred  # once for all penalties
@@ -528,11 +521,27 @@ def _types_of(regularizer: Any) -> Any:
     return type(regularizer), isinstance(regularizer, L2) and np.ndim(regularizer.strength)
 
 
+def _check_has_formulas(name: str, value: Any, ours: tuple[type, ...], others: tuple[type, ...]) -> None:
+    if type(value) in ours:
+        return
+    if isinstance(value, type) or not isinstance(value, tuple) or not hasattr(value, "_fields"):
+        raise ValueError(
+            f"{name} must be an instance of a NamedTuple class with the formulas "
+            f"(such as trsvr.problems.Logistic() or trsvr.problems.L2(1e-4)), got {value!r}"
+        )
+    needed = SOFTMAX_FORMULAS if isinstance(value, Softmax) else FORMULAS
+    lacking = [formula for formula in needed if not hasattr(value, formula)]
+    if lacking:
+        raise ValueError(f"{name} must have the formulas {', '.join(needed)}, got {value!r} without {lacking[0]}")
+    if isinstance(value, others):
+        raise ValueError(f"{name} must be a {name}, got {value!r}: are two arguments exchanged?")
+    record(type(value))
+
+
 def _check_regularizer(regularizer: Any) -> None:
+    _check_has_formulas("regularizer", regularizer, REGULARIZERS, LOSSES)
     if isinstance(regularizer, Sum):
         for part in regularizer:
-            if not is_record(part):
-                LinearModel._check_formulas(Logistic(), part)
             _check_regularizer(part)
     elif isinstance(regularizer, L2):
         check_strength(regularizer.strength)
@@ -591,12 +600,13 @@ def classes_in(array: NDArray[Any], kind: str) -> tuple[NDArray[Any], Vector]:
 
 def _places(array: NDArray[Any], classes: NDArray[Any], kind: str) -> tuple[Vector, NDArray[Any]]:
     """Labels as the kernels want them, among classes that are known beforehand."""
-    if classes.ndim != 1 or classes.size < 2 or not bool((classes[:-1] < classes[1:]).all()):
+    counted = classes.ndim == 1 and classes.size > 1 and bool((classes == np.arange(classes.size)).all())
+    ascending = counted or (classes.ndim == 1 and bool((classes[:-1] < classes[1:]).all()))
+    if classes.size < 2 or not ascending:
         raise ValueError(f"classes must be two or more labels in ascending order, got {classes.tolist()}")
     if kind == "two classes" and classes.size > 2:
         raise ValueError(f"classes must be exactly two labels for this loss, got {classes.size}")
-    counted = array.dtype.kind in "biu" and bool((classes == np.arange(classes.size)).all())
-    if counted and array.min() >= 0 and array.max() < classes.size:
+    if counted and array.dtype.kind in "biu" and array.min() >= 0 and array.max() < classes.size:
         places = array  # the labels are their own places: no need to search
         strange: NDArray[Any] = _NOTHING
     else:

@@ -69,7 +69,8 @@ class Logistic(NamedTuple):
     def curvature(self, margin: Numbers, label: Numbers) -> Numbers:
         """Second derivative, σ(z) σ(−z)."""
         e = self.exponential(margin)
-        return e / ((1.0 + e) * (1.0 + e))
+        whole = 1.0 + e
+        return e / (whole * whole)
 
     def conjugate(self, slope: float, label: float) -> float:
         """With a = −y u: a log a + (1 − a) log(1 − a) for 0 ≤ a ≤ 1."""

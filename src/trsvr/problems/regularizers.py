@@ -240,4 +240,6 @@ def smallest_strength(regularizer: Any) -> float:
     """Of the quadratic part: positive where every coefficient is penalised."""
     if isinstance(regularizer, Sum):
         return max(map(smallest_strength, regularizer))
-    return float(np.min(regularizer.strength)) if isinstance(regularizer, L2) else 0.0
+    if isinstance(regularizer, L2):
+        return float(np.min(regularizer.strength) if np.ndim(regularizer.strength) else regularizer.strength)
+    return 0.0

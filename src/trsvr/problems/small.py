@@ -17,7 +17,7 @@ from trsvr._arrays import Matrix, Vector
 from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
 from trsvr._vectors import SHORT
-from trsvr.problems.columns import bulk_of, evenly
+from trsvr.problems.columns import evenly, middles_of
 from trsvr.problems.curvature import matrix_bounds, sample_of
 from trsvr.problems.families import FAMILIES
 from trsvr.problems.losses import (
@@ -163,14 +163,15 @@ class SmallModel:
     @np.errstate(all="ignore")
     def is_centred(self) -> bool:
         """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
-        return bool((self.column_means**2 <= _CENTRED * self.mean_squares).all())
+        with one_blas_thread():
+            return bool((self.column_means**2 <= _CENTRED * self.mean_squares).all())
 
     @np.errstate(all="ignore")
     def centred(self) -> tuple[SmallModel, Vector]:
         """The same rows with the columns centred, and what was subtracted: their weighted means."""
         known = self.column_means
         means = np.where(np.isfinite(known), known, 0.0)
-        middles = bulk_of(means, self.values[evenly(self.n)]).middles
+        middles = middles_of(means, self.values[evenly(self.n)])[0]
         other = self._shifted(middles)
         squares = self.mean_squares - middles * (2.0 * known - middles)
         if (squares > _DIGITS_KEPT * self.mean_squares).all():
@@ -186,9 +187,9 @@ class SmallModel:
 
     def _shifted(self, means: Vector) -> SmallModel:
         other = object.__new__(SmallModel)
-        known = ("columns", "is_centred", "column_means", "mean_squares")
-        vars(other).update((name, kept) for name, kept in vars(self).items() if name not in known)
-        other.columns = self._minus(means[:, None])
+        vars(other).update(vars(self), columns=self._minus(means[:, None]))
+        for known in ("is_centred", "column_means", "mean_squares"):
+            vars(other).pop(known, None)
         other.values = other.design[:, : means.size]
         return other
 
@@ -254,7 +255,8 @@ class SmallModel:
         gradient = self.sums(self.weighted(slopes))
         value = float(self.weighted(values).sum()) / self.n
         weights = x[: self.penalised]
-        value += float(np.sum(self.regularizer.value(weights, self.penalised)))
+        penalty = self.regularizer.value(weights, self.penalised)
+        value += float(penalty.sum() if isinstance(penalty, np.ndarray) else penalty)
         gradient[: self.penalised] += self.regularizer.slope(weights, self.penalised)
         return value, gradient, kept, curvatures, slopes
 
@@ -282,7 +284,8 @@ class SmallModel:
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        return penalty_slopes(self.regularizer, x, self.penalised)
+        known = self._stiffness
+        return penalty_slopes(self.regularizer, x, self.penalised) if known is None else known * x
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x); not to be written to."""
@@ -297,6 +300,12 @@ class SmallModel:
         found = penalty_curvatures(self.regularizer, np.zeros(self.n_parameters), self.penalised)
         found.flags.writeable = False
         return found
+
+
+def dot_of_rows(a: Vector, b: Vector) -> float:
+    """Σ a_i b_i over the rows, which may be many."""
+    with one_blas_thread():
+        return float(np.vdot(a, b))
 
 
 def squared_norms(matrix: Any) -> Vector:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._blas import one_blas_thread
 from trsvr._draws import Draws
+from trsvr._vectors import dot
 from trsvr.problems.certificate import (
     GapFacts,
     between_outputs,
@@ -24,12 +27,13 @@ from trsvr.problems.losses import bend_of, curvature_bound, is_smooth, sharing
 from trsvr.problems.margins import raised_curvature
 from trsvr.problems.output_curvature import raised_chances
 from trsvr.problems.regularizers import least_curvature
-from trsvr.problems.small import FEW_COLUMNS, MOST_WORK, SmallModel
+from trsvr.problems.small import FEW_COLUMNS, MOST_WORK, SmallModel, dot_of_rows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 # How much cheaper than elsewhere a matrix is beside a product: BLAS makes it, and calls cost as much as arithmetic. Of
 # several outputs it is no cheaper: their products are of matrices, too.
 _CHEAPER = 8.0
+_NO_WEIGHTS = np.empty(0)
 
 
 def small_view(model: SmallModel) -> CurvatureView:
@@ -82,7 +86,7 @@ class _View(CurvatureView):
             spread,
             slope,
             curved,
-            self.steady,
+            self.steadiness(),
             self._reach(x),
             lowest_value(model.loss, model.regularizer, model.penalised),
         )
@@ -90,9 +94,10 @@ class _View(CurvatureView):
 
     def _reach(self, x: Vector) -> float:
         """Root mean square of Σ_j |x_ij w_j| + |b|."""
-        sizes = np.abs(x.reshape(-1, self.model.outputs)).max(axis=1)
-        columns = self.model.values.shape[1]
-        return float(np.sqrt(self.model.mean_squares) @ sizes[:columns]) + float(sizes[columns:].sum())
+        sizes, columns = np.abs(x), self.model.values.shape[1]
+        if self.model.outputs > 1:
+            sizes = sizes.reshape(-1, self.model.outputs).max(axis=1)
+        return dot(np.sqrt(self.model.mean_squares), sizes[:columns]) + float(sizes[columns:].sum())
 
     @np.errstate(all="ignore")
     def gap_bound_near(self, x: Vector, value: float, gradient: Vector, step: Vector) -> float:
@@ -104,7 +109,7 @@ class _View(CurvatureView):
         slopes, curvature, longest = self.follow(moved)
         known = facts._replace(
             along=math.sqrt(curvature / self.n_rows),
-            steady=lambda length: self.steady(length + longest),
+            steady=lambda length: facts.steady(length + longest),
             reach=facts.reach + self._reach(step),
         )
         return gap_bound(known, value, x, gradient + self.model.sums(slopes))
@@ -117,8 +122,11 @@ class _View(CurvatureView):
         """Mean Hessian of the losses between the intercepts; root mean squares of the rows' slopes and curvatures."""
         raise NotImplementedError
 
-    def steady(self, length: float) -> bool:
-        """Whether curvatures stay above their half where slopes move along t."""
+    def steadiness(self) -> Callable[[float], bool]:
+        """Whether curvatures stay above their half where slopes move along t: what `GapFacts` asks.
+
+        It does not know the view, which keeps the facts: a circle would be there until Python looks for such.
+        """
         raise NotImplementedError
 
     def penalty_curvatures(self, x: Vector) -> Vector:
@@ -131,8 +139,8 @@ class _View(CurvatureView):
         along, there, model = self.model.margins(step), x + step, self.model
         slope, curvature = self.line_of_losses(along)
         slope, curvature = slope / self.n_rows, curvature / self.n_rows
-        slope += float((model.penalty_slopes(there) * step).sum())
-        return slope, curvature + float((model.penalty_curvatures(there) * step * step).sum()), self.n_rows
+        slope += dot(model.penalty_slopes(there), step)
+        return slope, curvature + dot(model.penalty_curvatures(there) * step, step), self.n_rows
 
     def line_of_losses(self, along: Matrix) -> tuple[float, float]:
         """The same of the losses' sum, where margins change by so much."""
@@ -195,7 +203,7 @@ class SmallView(_View):
         model, there, weighted = self.model, self.margins + along, self.model.weighted(along)
         loss = sharing(model.loss, there)
         slopes, curvatures = loss.slope(there, model.labels), loss.curvature(there, model.labels)
-        return float((slopes * weighted).sum()), float((curvatures * along * weighted).sum())
+        return dot_of_rows(slopes, weighted), dot_of_rows(curvatures * along, weighted)
 
     def lowest_part(self, there: Any, x: Vector, gradient: Vector, step: Vector) -> float:
         """Which part of a step leads to where f is lowest on its way, at a hinge."""
@@ -216,19 +224,19 @@ class SmallView(_View):
     def follow(self, moved: Matrix) -> tuple[Matrix, float, float]:
         """Where margins move: by what weighted slopes change, Σ t φ'' t, and how long the longest t is."""
         slopes = self._known()[1] * moved
-        return slopes, float((slopes * moved).sum()), float(np.abs(moved).max())
+        return slopes, dot_of_rows(slopes, moved), float(np.abs(moved).max())
 
     def sizes(self) -> tuple[Matrix, float, float]:
         """Mean curvature, as it is without being raised; root mean squares of the rows' slopes and curvatures."""
         model, n = self.model, self.n_rows
         slopes, weights = self._known()
         curvatures = weights if model.scale is None else weights / model.scale
-        mean, slope = float(weights.sum()) / n, float(model.weighted(slopes * slopes).sum()) / n
-        return np.array([[mean]]), math.sqrt(slope), math.sqrt(float((weights * curvatures).sum()) / n)
+        mean, slope = float(weights.sum()) / n, dot_of_rows(model.weighted(slopes), slopes) / n
+        return np.array([[mean]]), math.sqrt(slope), math.sqrt(dot_of_rows(weights, curvatures) / n)
 
-    def steady(self, length: float) -> bool:
+    def steadiness(self) -> Callable[[float], bool]:
         """Whether curvatures stay above their half where slopes move by t times them."""
-        return stays_steady(self.model.loss, self.margins, self.model.labels, np.empty(0), length)
+        return functools.partial(stays_steady, self.model.loss, self.margins, self.model.labels, _NO_WEIGHTS)
 
     @np.errstate(all="ignore")
     def diagonal(self) -> Vector:
@@ -318,9 +326,9 @@ class SmallOutputView(_View):
         curvature = max(float((slopes * moved).sum()), 0.0)
         return slopes, curvature, math.sqrt(float((moved * moved).sum(axis=0).max()))
 
-    def steady(self, length: float) -> bool:
+    def steadiness(self) -> Callable[[float], bool]:
         """Whether probabilities stay positive where slopes move along t."""
-        return softmax_stays_steady(length)
+        return softmax_stays_steady
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""

@@ -264,7 +264,8 @@ class LinearEstimator(CallbackSupportMixin, BaseEstimator):
 
 def largest_bound(results: list[Result]) -> float:
     """How far above its minimum any of these may be; not a number if that is not known of one."""
-    return float(np.max([result.gap_bound for result in results]))
+    bounds = [result.gap_bound for result in results]
+    return math.nan if any(map(math.isnan, bounds)) else max(bounds)
 
 
 def is_tensor(value: Any) -> bool:

@@ -19,6 +19,7 @@ from trsvr import _check
 from trsvr.engine import Result
 from trsvr.inference import Summary, summary
 from trsvr.problems import L2, LinearModel, Logistic, Softmax, SquaredHinge
+from trsvr.problems.regularizers import smallest_strength
 from trsvr.sklearn.base import (
     Array,
     LinearEstimator,
@@ -47,7 +48,7 @@ def _classes(y: Array) -> tuple[Array, Array]:
         low, high = int(y.min()), int(y.max())
         if high - low < _COUNTED and max(-low, high) < 2**62:
             offsets = y.astype(np.int64) - low
-            present = np.flatnonzero(np.bincount(offsets))
+            present = np.bincount(offsets).nonzero()[0]
             if len(present) == present[-1] + 1:
                 return (present + low).astype(y.dtype), offsets
             place_of = np.zeros(present[-1] + 1, dtype=np.intp)
@@ -79,27 +80,25 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
     def _value_at_zero(self) -> float:
         return 1.0 if self.loss == "squared_hinge" else math.log(len(self.classes_))
 
-    def _problems(self, X: Any, places: Array, weights: Array | None) -> list[LinearModel]:
-        """The problems without their penalty: see `_penalised`."""
+    def _problems(self, X: Any, places: Array, weights: Array | None, penalty: Any) -> list[LinearModel]:
+        """One problem, or one for each class."""
         options: dict[str, Any] = {"intercept": bool(self.fit_intercept), "sample_weight": weights}
         classes = len(self.classes_)
         loss = SquaredHinge() if self.loss == "squared_hinge" else Logistic()
         if classes == 2:
-            return [self._problem(X, places, loss, L2(0.0), classes=(0, 1), **options)]
+            return [self._problem(X, places, loss, penalty, classes=(0, 1), **options)]
         if self.loss == "log_loss":
-            return [self._problem(X, places, Softmax(), L2(0.0), classes=np.arange(classes), **options)]
-        return [self._problem(X, places == k, loss, L2(0.0), classes=(0, 1), **options) for k in range(classes)]
+            return [self._problem(X, places, Softmax(), penalty, classes=np.arange(classes), **options)]
+        return [self._problem(X, places == k, loss, penalty, classes=(0, 1), **options) for k in range(classes)]
 
     @staticmethod
-    def _penalised(problem: LinearModel, C: float, total: float) -> LinearModel:
-        """C Σ w_i ℓ_i + ½‖w‖², divided by C Σ w_i."""
-        return problem.with_regularizer(L2(0.0 if math.isinf(C) else 1.0 / (C * total)))
+    def _penalty(C: float, total: float) -> L2:
+        """That of C Σ w_i ℓ_i + ½‖w‖², divided by C Σ w_i."""
+        return L2(0.0 if math.isinf(C) else 1.0 / (C * total))
 
     def _solve(
         self,
         problems: list[LinearModel],
-        C: float,
-        total: float,
         start: tuple[Array, Array] | None,
         means: Means,
         task: FitTask | None = None,
@@ -116,11 +115,9 @@ class ClassifierBase(ClassifierMixin, LinearEstimator):
             watcher = None
             if task is not None and len(problems) == 1:
                 watcher = task.watcher(lambda x: self._attributes(x, outputs, dtype))
-            result = self._minimize(
-                self._penalised(problem, C, total), begin, means, (self._value_at_zero, 1.0), callback=watcher
-            )
+            result = self._minimize(problem, begin, means, (self._value_at_zero, 1.0), callback=watcher)
             self._warn_unless_converged(result, float(self.tol) * means.looseness)
-            if math.isinf(C):
+            if smallest_strength(problem.regularizer) == 0.0:
                 self._warn_if_separated(problem, result.x)
             results.append(result)
             pairs.append(self._unpack(result.x, outputs, dtype))
@@ -355,13 +352,12 @@ class TRSVRClassifier(ClassifierBase):
         places = self._encode(y)
         weights = checked_weights(on_host(sample_weight), X.shape[0])
         total_weight = total_weights(self.class_weight, self.classes_, places, weights)
+        penalty = self._penalty(C, float(X.shape[0] if total_weight is None else total_weight.sum()))
         start = self._checked_start(before)
         metadata = None if sample_weight is None else {"sample_weight": weights}
         task = FitTask(self, int(self.max_iter), X=X, y=y, metadata=metadata)
         self.coef_, self.intercept_, results = self._solve(
-            self._problems(X, places, total_weight),
-            C,
-            float(X.shape[0] if total_weight is None else total_weight.sum()),
+            self._problems(X, places, total_weight, penalty),
             start,
             self._means(self.n_jobs),
             task=task,

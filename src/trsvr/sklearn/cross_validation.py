@@ -18,6 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from trsvr import _check
+from trsvr.problems import L2
 from trsvr.sklearn.base import PATH_DECREASE, PATH_LOOSENESS, Array, Means, checked_strength, largest_bound
 from trsvr.sklearn.classifier import LOSSES, ClassifierBase, TRSVRClassifier
 from trsvr.sklearn.foreign import like_logistic_regression
@@ -173,7 +174,7 @@ class TRSVRClassifierCV(ClassifierBase):
     ) -> tuple[Array, Array, Array]:
         """Coefficients, scores and iterations for every C, in the order of ``Cs_``."""
         weights_here = None if weights is None else weights[train]
-        problems = self._problems(X[train], places[train], weights_here)
+        problems = self._problems(X[train], places[train], weights_here, L2(0.0))
         total = float(problems[0].n_samples if weights_here is None else weights_here.sum())
         model = self._scored_model()
         X_test, y_test = X[test], y[test]
@@ -186,7 +187,8 @@ class TRSVRClassifierCV(ClassifierBase):
         found: list[tuple[float, Array, Array]] = []
         for k in order:
             start = next_start(found, float(self.Cs_[k]))
-            coef, intercept, results = self._solve(problems, float(self.Cs_[k]), total, start, means)
+            penalty = self._penalty(float(self.Cs_[k]), total)
+            coef, intercept, results = self._solve([one.with_regularizer(penalty) for one in problems], start, means)
             found = [*found[-2:], (float(self.Cs_[k]), coef, intercept)]
             model.C, model.coef_, model.intercept_ = float(self.Cs_[k]), coef, intercept
             if scorer is None:
@@ -207,9 +209,9 @@ class TRSVRClassifierCV(ClassifierBase):
         """C_ and the final coefficients."""
         if self.refit:
             self.C_ = float(self.Cs_[self.scores_.sum(axis=0).argmax()])
-            total = float(X.shape[0] if weights is None else weights.sum())
+            penalty = self._penalty(self.C_, float(X.shape[0] if weights is None else weights.sum()))
             # From zero, one fit more among many: the result is then TRSVRClassifier's to the last bit.
-            coef, intercept, results = self._solve(self._problems(X, places, weights), self.C_, total, None, means)
+            coef, intercept, results = self._solve(self._problems(X, places, weights, penalty), None, means)
             self.gap_bound_ = largest_bound(results)
             self._traces = [result.rows for result in results]
         else:

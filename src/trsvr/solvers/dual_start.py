@@ -102,10 +102,12 @@ class DualStart(AdaptiveTRSVR):
 
     rules: DualRules = field(default_factory=DualRules)
 
+    remembers = DualState
+
     def init(self, problem: Problem, x: Vector) -> State:
         """The mode's state, and an ascent where that is what to begin with."""
         state = super().init(problem, x)
-        own = state.own = DualState(**vars(state.own))
+        own = _own(state)
         offered = own.kind == "diagonal" and own.here.prices().dual < math.inf
         if offered and self._choices == Choices(None, None, None, None) and self.rules.dual_epochs > 0:
             own.dual, own.ascent = DualPhase(True, self.rules.dual_epochs), own.here.ascent()
@@ -201,10 +203,12 @@ class DualStart(AdaptiveTRSVR):
     def _may_take_over(self, problem: Problem, state: State, report: EpochReport) -> None:
         """After a Newton step: the ascent goes on if that was much slower than it had been."""
         own, rules, phase = _own(state), self.rules, _own(state).dual
+        if own.ascent is None:
+            return
         left, passes = own.radius.contraction, report.gradient_evaluations / problem.n_samples + 1.0
         phase.newton_rate = -math.log(left) / passes if left > 0.0 else math.inf
         late = phase.gap <= rules.newton_from * abs(state.value) and phase.rate > rules.slowest_dual
-        if own.ascent is not None and late and phase.newton_rate < rules.slower_newton * phase.rate:
+        if late and phase.newton_rate < rules.slower_newton * phase.rate:
             phase.active, own.ascent.begun = True, False
 
 

@@ -28,7 +28,7 @@ def measure(it: Iteration, draws: Draws) -> Measured:
     if own.kind == "identity":
         it.report.curvature_rows, own.norm.exact = it.problem.n_samples, True
         return Measured(_improved(it, None), penalty, convexity=float(penalty.min()))
-    own.nonconvex = own.nonconvex or bool((penalty < 0.0).any())
+    own.nonconvex = own.nonconvex or bool(penalty.min() < 0.0)
     may_change = own.kind == "diagonal" and it.chosen.norm is None and math.isinf(view.prices().shared)
     if may_change and _matrix_is_due(it):
         own.kind, own.norm, own.radius.alpha = "dense", NormState(own.norm.wanted_rows), rules.unbounded

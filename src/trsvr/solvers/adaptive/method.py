@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from trsvr import _check
 from trsvr._arrays import Vector
@@ -36,6 +37,7 @@ class AdaptiveTRSVR(Solver):
     rules: Rules = field(default_factory=Rules)
 
     judges = centres = True
+    remembers: ClassVar[type[AdaptiveState]] = AdaptiveState
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "inner_steps", "max_cg"):
@@ -93,7 +95,7 @@ class AdaptiveTRSVR(Solver):
         alpha = 1.0 if kind == "dense" and here.n_outputs == 1 else rules.unbounded
         radius, norm = Radius(alpha, rules.cg_tolerance), NormState(float(n if cheap else first_rows(n, d, rules)))
         batch = float(self._choices.batch_size or max(int(n * rules.first_batch), 1))
-        own = AdaptiveState(kind, here, there, radius, norm, Caution(rules.first_caution), batch, bends_down)
+        own = self.remembers(kind, here, there, radius, norm, Caution(rules.first_caution), batch, bends_down)
         own.price = price_of_matrix(here.prices(), n, d, rules)
         return State(x=x, memory=NoMemory(), own=own, progress=Progress(own.expected_decrease, False, bends_down))
 
