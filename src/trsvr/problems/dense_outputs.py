@@ -23,7 +23,7 @@ from trsvr._compile import jitable_loop, record
 from trsvr._draws import Draws
 from trsvr._intrinsics import exp_minus, matrix_in
 from trsvr._linking import PART
-from trsvr._tiles import HIGH, add_turned, lanes, padded, panels, times_panels
+from trsvr._tiles import STEP, add_turned, lanes, packed, padded, times_packed
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from trsvr.problems.linear import LinearModel
 
 # Rows that are multiplied at a time: as many as stay in a core's cache, for both readings of them.
-_CACHED_BYTES = 2**18
-_FEWEST_ROWS, _MOST_ROWS = 32, 128
+_CACHED_BYTES = 2**19
+_MOST_ROWS = 3 * STEP
 # A piece of a pass has so many rows at least, and so many for each output: its own sum costs little beside them then.
 _ROWS_PER_PIECE, _ROWS_PER_OUTPUT = 512, 12
 _PIECES = 64
@@ -156,7 +156,7 @@ def _add_to(sums: Vector, numbers: NDArray[Any]) -> None:
 
 @record
 class OutputValues(NamedTuple):
-    """Losses (in the total) and gradients at weights, in panels, and intercepts; keeps slopes and curvatures."""
+    """Losses (in the total) and gradients at packed weights and intercepts; keeps slopes and curvatures."""
 
     weights: NDArray[Any]
     shifts: Vector
@@ -167,7 +167,7 @@ class OutputValues(NamedTuple):
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
         columns, outputs = over.values.shape[1], self.shifts.size
-        width = self.weights.shape[0] * self.weights.shape[2]
+        width = self.weights.size // columns
         sums, intercepts = matrix_in(part, columns, width), part[columns * width :]
         room = self.scratch[k]
         value = 0.0
@@ -175,7 +175,7 @@ class OutputValues(NamedTuple):
             count = min(over.together, end - start)
             table, beside = matrix_in(room, count, width), matrix_in(room[over.together * width :], count, columns)
             rows = in_type_of(self.weights, over.values[start : start + count], beside)
-            times_panels(rows, self.weights, table)
+            times_packed(rows, self.weights, table)
             for i in range(count):
                 mine, weight = table[i, :outputs], over.scale(start + i)
                 for j in range(outputs):
@@ -200,7 +200,7 @@ class OutputValues(NamedTuple):
 
 @record
 class OutputProducts(NamedTuple):
-    """Hessians of the losses, from kept slopes, times weights, in panels, and intercepts, in their type."""
+    """Hessians of the losses, from kept slopes, times packed weights and intercepts, in their type."""
 
     weights: NDArray[Any]
     shifts: NDArray[Any]
@@ -210,14 +210,14 @@ class OutputProducts(NamedTuple):
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
         columns, outputs = over.values.shape[1], self.shifts.size
-        width = self.weights.shape[0] * self.weights.shape[2]
+        width = self.weights.size // columns
         sums, intercepts = matrix_in(part, columns, width), part[columns * width :]
         room = self.scratch[k]
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
             table, beside = matrix_in(room, count, width), matrix_in(room[over.together * width :], count, columns)
             rows = in_type_of(self.weights, over.values[start : start + count], beside)
-            times_panels(rows, self.weights, table)
+            times_packed(rows, self.weights, table)
             for i in range(count):
                 mine = table[i, :outputs]
                 for j in range(outputs):
@@ -337,10 +337,10 @@ class DenseOutputView(CurvatureView):
         return total + penalty, gradient
 
     def _apart(self, x: Vector, kind: Any = np.float64) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The p × K weights, in panels, and K intercepts in x."""
+        """The p × K weights, packed, and K intercepts in x."""
         table = x.reshape(-1, self.n_outputs)
         shifts = table[-1] if self._intercept else np.zeros(self.n_outputs)
-        return panels(table[: self._columns], kind), shifts.astype(kind)
+        return packed(table[: self._columns], kind), shifts.astype(kind)
 
     def snapshot(self) -> dict[str, Matrix]:
         """What the view knows, for a checkpoint."""
@@ -482,7 +482,7 @@ def mixed_in(right: Vector, steep: float) -> Vector:
 
 def _block(columns: int, itemsize: int) -> int:
     """Rows that are multiplied at a time."""
-    return int(np.clip(_CACHED_BYTES // (columns * itemsize) // HIGH * HIGH, _FEWEST_ROWS, _MOST_ROWS))
+    return int(np.clip(_CACHED_BYTES // (columns * itemsize) // STEP * STEP, STEP, _MOST_ROWS))
 
 
 class _Sums:
@@ -493,7 +493,7 @@ class _Sums:
         n, columns = rows.values.shape
         self._sizes = columns + int(intercept), columns + 1
         pieces = int(np.clip(n // max(_ROWS_PER_OUTPUT * outputs, _ROWS_PER_PIECE), 1, _PIECES))
-        bounds = np.linspace(0, n, pieces + 1).astype(np.int64) // HIGH * HIGH
+        bounds = np.linspace(0, n, pieces + 1).astype(np.int64) // STEP * STEP
         bounds[-1] = n
         self._width = padded(outputs, np.float32)  # no type has more
         self._passes = Passes(Runs.of_pieces(bounds), (columns + 1) * self._width, n * columns * outputs)
