@@ -89,7 +89,7 @@ class QuasiNewtonNorm:
     def __init__(self, diagonal: Vector, directions: Matrix, images: Matrix) -> None:
         self._inverse = 1.0 / diagonal
         self._directions, self._images = directions, images
-        curvatures = np.einsum("kj,kj->k", directions, images)
+        curvatures = np.array([dot(s, y) for s, y in zip(directions, images, strict=True)])
         self._last_first = 1.0 / curvatures[::-1]
         self._weights = np.concatenate([1.0 / curvatures, np.empty_like(curvatures)])
 

@@ -32,11 +32,8 @@ class Pairs:
         """Keep the newest ones whose curvatures are more than rounding."""
         seen = [(s, y) for s, y in seen if _is_more_than_rounding(s, y)]
         if seen and most:
-            directions, images = (np.array(part) for part in zip(*seen[-most:], strict=True))
-            if self.directions is not None and self.images is not None:
-                directions = np.concatenate([self.directions, directions])[-most:]
-                images = np.concatenate([self.images, images])[-most:]
-            self.directions, self.images = directions, images
+            self.directions = _newest(self.directions, [s for s, _ in seen], most)
+            self.images = _newest(self.images, [y for _, y in seen], most)
 
     def improve(self, norm: DiagonalNorm | None = None) -> QuasiNewtonNorm | DiagonalNorm | IdentityNorm:
         """A diagonal norm, or a multiple of the identity, that agrees with H along these directions."""
@@ -45,6 +42,15 @@ class Pairs:
         newest, image = self.directions[-1], self.images[-1]
         scale = np.full_like(newest, dot(image, image) / dot(newest, image)) if norm is None else norm.diagonal
         return QuasiNewtonNorm(scale, self.directions, self.images)
+
+
+def _newest(known: Matrix | None, seen: Sequence[Vector], most: int) -> Matrix:
+    """The last rows of both; a norm may still look at the old ones."""
+    vectors = [*(() if known is None else known), *seen][-most:]
+    rows = np.empty((len(vectors), vectors[0].size))
+    for row, vector in zip(rows, vectors, strict=True):
+        row[:] = vector
+    return rows
 
 
 def _is_more_than_rounding(direction: Vector, image: Vector) -> bool:

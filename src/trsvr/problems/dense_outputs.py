@@ -21,9 +21,9 @@ from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._blas import one_blas_thread
 from trsvr._compile import jitable_loop, record
 from trsvr._draws import Draws
-from trsvr._gemm import gemm
 from trsvr._intrinsics import exp_minus, matrix_in
 from trsvr._linking import PART
+from trsvr._tiles import STEP, add_turned, lanes, packed, padded, times_packed
 from trsvr._vectors import dot
 from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
@@ -35,13 +35,11 @@ from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, R
 if TYPE_CHECKING:
     from trsvr.problems.linear import LinearModel
 
-# BLAS multiplies matrices at once, without packing them, up to so many multiplications; a block of rows is as long,
-# unless that were less than the second, else as long as it stays in a core's cache.
-_AT_ONCE = 10**6
-_FEWEST_ROWS, _MOST_ROWS = 24, 256
+# Rows that are multiplied at a time: as many as stay in a core's cache, for both readings of them.
 _CACHED_BYTES = 2**19
-# A piece of a pass has so many rows at least for each output: its own sum costs little beside them then.
-_ROWS_PER_OUTPUT = 12
+_MOST_ROWS = 3 * STEP
+# A piece of a pass has so many rows at least, and so many for each output: its own sum costs little beside them then.
+_ROWS_PER_PIECE, _ROWS_PER_OUTPUT = 512, 12
 _PIECES = 64
 _GATHERED = 8192  # rows whose probabilities are written down at a time
 _TILE = 128  # columns of a matrix that a thread makes at a time
@@ -66,43 +64,27 @@ class OutputRows(NamedTuple):
         return self.weights[i] if self.weights.size > 0 else 1.0
 
 
-def widen(rows: NDArray[Any], example: NDArray[Any], scratch: NDArray[Any]) -> None:
-    """Copy rows into ``scratch``, in its type, if the example that they are multiplied with is not of their own."""
-    if rows.dtype != example.dtype:
-        scratch[: rows.size] = rows.ravel()
-
-
-def rows_times(
-    rows: NDArray[Any], scratch: NDArray[Any], turned: bool, b: NDArray[Any], out: NDArray[Any], add: bool
-) -> None:
-    """`gemm` of the rows, or of their copy in the type of ``b``."""
-    gemm(rows if rows.dtype == b.dtype else scratch[: rows.size].reshape(rows.shape), turned, b, False, out, add)
-
-
-@overload(widen, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
-def _compiled_widen(rows: Any, example: Any, scratch: Any) -> Any:
+def in_type_of(example: NDArray[Any], rows: NDArray[Any], room: NDArray[Any]) -> NDArray[Any]:
+    """The rows, or a copy of them in ``room`` if what they are multiplied with is not of their type."""
     if rows.dtype == example.dtype:
-        return lambda rows, example, scratch: None
-    return lambda rows, example, scratch: _copy(rows, scratch)
+        return rows
+    room[:] = rows
+    return room
 
 
-@overload(rows_times, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
-def _compiled_rows_times(rows: Any, scratch: Any, turned: Any, b: Any, out: Any, add: Any) -> Any:
-    if rows.dtype == b.dtype:
-        return lambda rows, scratch, turned, b, out, add: gemm(rows, turned, b, False, out, add)
+@overload(in_type_of, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_in_type_of(example: Any, rows: Any, room: Any) -> Any:
+    if rows.dtype == example.dtype:
+        return lambda example, rows, room: rows
 
-    def copied(rows: Any, scratch: Any, turned: Any, b: Any, out: Any, add: Any) -> None:
-        gemm(matrix_in(scratch, rows.shape[0], rows.shape[1]), turned, b, False, out, add)
+    def copied(example: Any, rows: Any, room: Any) -> Any:
+        for i in range(rows.shape[0]):
+            row, out = rows[i], room[i]
+            for j in range(row.size):
+                out[j] = row[j]
+        return room
 
     return copied
-
-
-@jitable_loop()
-def _copy(rows: NDArray[Any], scratch: NDArray[Any]) -> None:
-    for i in range(rows.shape[0]):
-        row, out = rows[i], scratch[i * rows.shape[1] : (i + 1) * rows.shape[1]]
-        for j in range(row.size):
-            out[j] = row[j]
 
 
 @jitable_loop(fastmath=True)
@@ -168,15 +150,15 @@ def _add_to(sums: Vector, numbers: NDArray[Any]) -> None:
         sums[j] += numbers[j]
 
 
-# The tasks of `trsvr.problems.passes`: a piece's sums are p × K numbers and K of the intercepts, and ``scratch`` has a
-# row of room for it.
+# The tasks of `trsvr.problems.passes`: a piece's sums are p × K numbers and K of the intercepts, K padded to whole
+# vectors, and ``scratch`` has a row of room for it.
 
 
 @record
 class OutputValues(NamedTuple):
-    """Losses (in the total) and gradients at p × K weights and K intercepts; keeps the rows' slopes and curvatures."""
+    """Losses (in the total) and gradients at packed weights and intercepts; keeps slopes and curvatures."""
 
-    at: Matrix
+    weights: NDArray[Any]
     shifts: Vector
     slopes: NDArray[Any]
     curvatures: Vector
@@ -184,19 +166,18 @@ class OutputValues(NamedTuple):
 
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        columns, outputs = self.at.shape
-        sums, intercepts = matrix_in(part, columns, outputs), part[columns * outputs :]
+        columns, outputs = over.values.shape[1], self.shifts.size
+        width = self.weights.size // columns
+        sums, intercepts = matrix_in(part, columns, width), part[columns * width :]
         room = self.scratch[k]
-        widened = room[over.together * outputs :]
         value = 0.0
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
-            rows = over.values[start : start + count]
-            widen(rows, self.at, widened)
-            table = matrix_in(room, count, outputs)
-            rows_times(rows, widened, False, self.at, table, False)
+            table, beside = matrix_in(room, count, width), matrix_in(room[over.together * width :], count, columns)
+            rows = in_type_of(self.weights, over.values[start : start + count], beside)
+            times_packed(rows, self.weights, table)
             for i in range(count):
-                mine, weight = table[i], over.scale(start + i)
+                mine, weight = table[i, :outputs], over.scale(start + i)
                 for j in range(outputs):
                     mine[j] += self.shifts[j]
                 if over.offsets.size > 0:
@@ -213,61 +194,60 @@ class OutputValues(NamedTuple):
                 if over.weights.size > 0:
                     _weigh(weight, mine)
                 _add_to(intercepts[:outputs], mine)
-            rows_times(rows, widened, True, table, sums, True)
+            add_turned(rows, table, sums)
         return value
 
 
 @record
 class OutputProducts(NamedTuple):
-    """Hessians of the losses, from kept slopes, times a p × K matrix and K intercepts, in their type."""
+    """Hessians of the losses, from kept slopes, times packed weights and intercepts, in their type."""
 
-    directions: NDArray[Any]
+    weights: NDArray[Any]
     shifts: NDArray[Any]
     slopes: NDArray[Any]
     scratch: NDArray[Any]
 
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        columns, outputs = self.directions.shape
-        size, room = columns * outputs, self.scratch[k]
-        sums, intercepts = part[:size], part[size:]
-        product, widened = matrix_in(room, columns, outputs), room[size + over.together * outputs :]
+        columns, outputs = over.values.shape[1], self.shifts.size
+        width = self.weights.size // columns
+        sums, intercepts = matrix_in(part, columns, width), part[columns * width :]
+        room = self.scratch[k]
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
-            rows = over.values[start : start + count]
-            widen(rows, self.directions, widened)
-            table = matrix_in(room[size:], count, outputs)
-            rows_times(rows, widened, False, self.directions, table, False)
+            table, beside = matrix_in(room, count, width), matrix_in(room[over.together * width :], count, columns)
+            rows = in_type_of(self.weights, over.values[start : start + count], beside)
+            times_packed(rows, self.weights, table)
             for i in range(count):
-                mine = table[i]
+                mine = table[i, :outputs]
                 for j in range(outputs):
                     mine[j] += self.shifts[j]
                 _curvature_times(self.slopes[start + i], over.places[start + i], mine)
                 if over.weights.size > 0:
                     _weigh(over.scale(start + i), mine)
                 _add_to(intercepts[:outputs], mine)
-            rows_times(rows, widened, True, table, product, False)
-            _add_to(sums, room[:size])
+            add_turned(rows, table, sums)
         return 0.0
 
 
 @record
 class OutputSquares(NamedTuple):
-    """Diagonals of the same Hessians."""
+    """Diagonals of the same Hessians; K is padded to ``width``."""
 
     slopes: NDArray[Any]
     scratch: NDArray[Any]
+    width: int
 
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Add one run."""
-        columns, outputs = over.values.shape[1], self.slopes.shape[1]
-        size, room = columns * outputs, self.scratch[k]
-        sums, intercepts = part[:size], part[size:]
-        product, squares = matrix_in(room, columns, outputs), room[size + over.together * outputs :]
+        columns, outputs, width = over.values.shape[1], self.slopes.shape[1], self.width
+        sums, intercepts = matrix_in(part, columns, width), part[columns * width :]
+        room = self.scratch[k]
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
-            squared = matrix_in(squares, count, columns)
-            table = matrix_in(room[size:], count, outputs)
+            squared = matrix_in(room[over.together * width :], count, columns)
+            table = matrix_in(room, count, width)
+            table[:] = 0.0
             for i in range(count):
                 row, mine, weight = over.values[start + i], squared[i], over.scale(start + i)
                 for j in range(columns):
@@ -276,38 +256,40 @@ class OutputSquares(NamedTuple):
                     share = abs(self.slopes[start + i, j])
                     table[i, j] = weight * (share * (1.0 - share)) if weight > 0.0 else 0.0
                 _add_to(intercepts[:outputs], table[i])
-            gemm(squared, True, table, False, product, False)
-            _add_to(sums, room[:size])
+            add_turned(squared, table, sums)
         return 0.0
 
 
 @record
 class SharedMatrix(NamedTuple):
-    """Σ weight_i (x_i, 1)(x_i, 1)ᵀ: a run is some of its columns, and the rest of the rows on the right of them."""
+    """Σ weight_i (x_i, 1) x_iᵀ: a run is some of its columns, from the diagonal down, or behind them the intercept's.
+
+    Its columns are padded to whole vectors, of so many ``lanes``, and so is the intercept's.
+    """
 
     curvatures: Vector
     matrix: NDArray[Any]
     scratch: NDArray[Any]
+    lanes: int
 
     def add_run(self, over: Any, k: int, begin: int, end: int, part: Vector) -> float:
         """Make these columns."""
         n, columns = over.values.shape
-        width = end - begin
-        ones = begin == columns  # those of the intercept
+        ones = begin == columns
+        width = (end - begin + self.lanes - 1) // self.lanes * self.lanes
         first = 0 if ones else begin
-        out = self.matrix[begin:end, first:columns]
-        out[:] = 0.0
-        if ones:
-            self.matrix[columns, columns] = _sum(self.curvatures)
+        place = self.matrix.shape[1] - width if ones else begin
+        out = self.matrix[first:, place:]
         for start in range(0, n, over.together):
             count = min(over.together, n - start)
             rows = over.values[start : start + count]
             scaled = matrix_in(self.scratch[k], count, width)
+            scaled[:] = 0.0
             for i in range(count):
                 weight = self.curvatures[start + i]
-                for j in range(width):
+                for j in range(end - begin):
                     scaled[i, j] = weight if ones else weight * rows[i, begin + j]
-            gemm(scaled, True, rows[:, first:], False, out, True)
+            add_turned(rows[:, first:], scaled, out)
         return 0.0
 
 
@@ -328,7 +310,7 @@ class DenseOutputView(CurvatureView):
             kernels.labels.astype(np.int64),
             kernels.weights,
             kernels.offset.reshape(-1, self.n_outputs),
-            _block(self._columns, self.n_outputs, values.itemsize),
+            _block(self._columns, values.itemsize),
         )
         self._slopes, self._curvatures = np.zeros((self.n_rows, self.n_outputs), self._type), np.zeros(self.n_rows)
         self._raised: tuple[NDArray[Any], Vector] | None = None
@@ -336,7 +318,7 @@ class DenseOutputView(CurvatureView):
             problem._scan()
         mean, largest = problem.mean_squared_row, problem.largest_squared_row or 0.0
         self._narrow = self._type == np.float32 and mean > _SMALL and largest < _LARGE
-        self._sums = _Sums(self._rows, self.n_outputs)
+        self._sums = _Sums(self._rows, self.n_outputs, problem.n_samples, self._intercept)
         d = self._columns + int(self._intercept)
         self._gram = SampledMatrix(problem)
         known = Prices.of_rows(problem.n_samples, d, self.n_outputs, problem.n_entries)
@@ -349,16 +331,16 @@ class DenseOutputView(CurvatureView):
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
         self._raised = None
-        weights, shifts = self._apart(x)
-        task = OutputValues(weights, shifts, self._slopes, self._curvatures, self._sums.scratch(np.float64))
-        total, gradient = self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)
+        task = OutputValues(*self._apart(x), self._slopes, self._curvatures, self._sums.scratch(np.float64))
+        total, gradient = self._sums.mean(task, np.float64)
         penalty = add_penalty(self.kernels.regularizer, x, self._columns * self.n_outputs, gradient)
         return total + penalty, gradient
 
-    def _apart(self, x: Vector) -> tuple[Matrix, Vector]:
-        """The p × K weights and K intercepts in x."""
+    def _apart(self, x: Vector, kind: Any = np.float64) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The p × K weights, packed, and K intercepts in x."""
         table = x.reshape(-1, self.n_outputs)
-        return table[: self._columns], table[-1] if self._intercept else np.zeros(self.n_outputs)
+        shifts = table[-1] if self._intercept else np.zeros(self.n_outputs)
+        return packed(table[: self._columns], kind), shifts.astype(kind)
 
     def snapshot(self) -> dict[str, Matrix]:
         """What the view knows, for a checkpoint."""
@@ -413,26 +395,29 @@ class DenseOutputView(CurvatureView):
 
     def _product(self, v: Vector, kind: np.dtype[Any]) -> Vector:
         size = float(np.abs(v).max(initial=0.0)) or 1.0  # so that float32 has room for it
-        weights, shifts = (part.astype(kind) for part in self._apart(v / size))
-        task = OutputProducts(weights, shifts, self._now[0], self._sums.scratch(kind))
-        return size * self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)[1]
+        task = OutputProducts(*self._apart(v / size, kind), self._now[0], self._sums.scratch(kind))
+        return size * self._sums.mean(task, kind)[1]
 
     def diagonal(self) -> Vector:
         """Its diagonal."""
-        task = OutputSquares(self._now[0], self._sums.scratch(self._type))
-        return self._sums.mean(task, self.problem.n_samples, self.problem.n_parameters)[1]
+        return self._sums.mean(self._squares(), self._type)[1]
+
+    def _squares(self) -> OutputSquares:
+        width = padded(self.n_outputs, self._type)
+        return OutputSquares(self._now[0], self._sums.scratch(self._type), width)
 
     def shared(self) -> Matrix:
         """The mean over the outputs of its K diagonal blocks."""
-        d = self._columns + int(self._intercept)
-        matrix = np.zeros((d, d), self._type)
-        bounds = np.unique(np.append(np.arange(0, self._columns, _TILE), [self._columns, d]))
+        p, d, width = self._columns, self._columns + int(self._intercept), lanes(self._type)
+        matrix = np.zeros((p, padded(p, self._type) + width), self._type)
+        bounds = np.unique(np.append(np.arange(0, p, _TILE), [p, d]))
         runs = Runs(bounds[:-1].copy(), bounds[1:].copy(), np.arange(bounds.size))
-        self._sums.run(SharedMatrix(self._now[1], matrix, self._sums.scratch(self._type)), runs)
-        whole = np.triu(matrix).astype(np.float64)
+        self._sums.run(SharedMatrix(self._now[1], matrix, self._sums.scratch(self._type), width), runs)
+        whole = np.zeros((d, d))
+        whole[:p, :p] = np.tril(matrix[:, :p])
         if self._intercept:
-            whole[:-1, -1] = matrix[-1, :-1]
-        whole += np.triu(whole, 1).T
+            whole[p, :p], whole[p, p] = matrix[:, -width], self.total_weight()
+        whole += np.tril(whole, -1).T
         whole /= self.problem.n_samples * self.n_outputs
         return whole
 
@@ -476,17 +461,15 @@ class DenseOutputView(CurvatureView):
 
     def warm_up(self, dense: bool) -> None:
         """Compile (or load) what will be needed, so that a clock started afterwards does not see it."""
-        x, wide, own = np.zeros(self.problem.n_parameters), np.float64, self._type
-        scratch = self._sums.scratch
-        weights, shifts = self._apart(x)
+        x, own, scratch = np.zeros(self.problem.n_parameters), self._type, self._sums.scratch
         add_penalty(self.kernels.regularizer, x, self._columns * self.n_outputs, x.copy())
         self.penalty_curvatures(x)
-        self._sums.warm_up(OutputValues(weights, shifts, self._slopes, self._curvatures, scratch(wide)))
-        self._sums.warm_up(OutputProducts(weights.astype(own), shifts.astype(own), self._slopes, scratch(own)))
+        self._sums.warm_up(OutputValues(*self._apart(x), self._slopes, self._curvatures, scratch(np.float64)))
+        self._sums.warm_up(OutputProducts(*self._apart(x, own), self._slopes, scratch(own)))
         if dense:
             self._gram.warm_up()
         else:
-            self._sums.warm_up(OutputSquares(self._slopes, scratch(own)))
+            self._sums.warm_up(self._squares())
 
 
 def mixed_in(right: Vector, steep: float) -> Vector:
@@ -497,51 +480,50 @@ def mixed_in(right: Vector, steep: float) -> Vector:
     return np.where(share > right, steep * (share - right) / np.maximum(1.0 - right, 0.5), 0.0)
 
 
-def _block(columns: int, outputs: int, itemsize: int) -> int:
+def _block(columns: int, itemsize: int) -> int:
     """Rows that are multiplied at a time."""
-    rows = _AT_ONCE // (columns * outputs)
-    if rows < _FEWEST_ROWS:
-        rows = _CACHED_BYTES // (columns * itemsize)
-    return int(np.clip(rows // 8 * 8, 16, _MOST_ROWS))
+    return int(np.clip(_CACHED_BYTES // (columns * itemsize) // STEP * STEP, STEP, _MOST_ROWS))
 
 
 class _Sums:
-    """Runs the tasks, on one BLAS thread in each of ours; keeps their room from pass to pass."""
+    """Runs the tasks; keeps their room from pass to pass."""
 
-    def __init__(self, rows: OutputRows, outputs: int) -> None:
-        self._rows, self._outputs = rows, outputs
+    def __init__(self, rows: OutputRows, outputs: int, n_samples: int, intercept: bool) -> None:
+        self._rows, self._outputs, self._n_samples = rows, outputs, n_samples
         n, columns = rows.values.shape
-        pieces = int(np.clip(n // max(_ROWS_PER_OUTPUT * outputs, _MOST_ROWS), 1, _PIECES))
-        bounds = np.linspace(0, n, pieces + 1).astype(np.int64)
-        self._size = (columns + 1) * outputs
-        self._passes = Passes(Runs.of_pieces(bounds), self._size, n * columns * outputs)
+        self._sizes = columns + int(intercept), columns + 1
+        pieces = int(np.clip(n // max(_ROWS_PER_OUTPUT * outputs, _ROWS_PER_PIECE), 1, _PIECES))
+        bounds = np.linspace(0, n, pieces + 1).astype(np.int64) // STEP * STEP
+        bounds[-1] = n
+        self._width = padded(outputs, np.float32)  # no type has more
+        self._passes = Passes(Runs.of_pieces(bounds), (columns + 1) * self._width, n * columns * outputs)
         self._room: dict[Any, NDArray[Any]] = {}
 
     def scratch(self, kind: Any) -> NDArray[Any]:
-        """A row of room for every piece: a p × K matrix, a block of K numbers a row, and one of the rows."""
+        """A row of room for every piece: a block of K numbers a row, and one of the rows."""
         kind = np.dtype(kind)
         if kind not in self._room:
             columns = self._rows.values.shape[1]
-            length = columns * self._outputs + self._rows.together * (self._outputs + max(columns, _TILE))
+            length = self._rows.together * (self._width + max(columns, _TILE))
             tiles = columns // _TILE + 3
             self._room[kind] = np.empty((max(self._passes.all_rows.pieces, tiles), length + 64), kind)
         return self._room[kind]
 
-    def mean(self, task: Any, n: int, parameters: int) -> tuple[float, Vector]:
-        """Total and vector of a pass over all rows, divided by n."""
-        out = np.empty(parameters)
+    def mean(self, task: Any, kind: Any) -> tuple[float, Vector]:
+        """Total and vector of a pass over all rows, in this type, divided by their number."""
+        known, rows = self._sizes
+        table, n = np.empty((rows, padded(self._outputs, kind))), self._n_samples
 
         def use(totals: Vector, parts: Matrix) -> float:
-            add_parts(parts, 0, totals.size, 1.0 / n, out)
+            add_parts(parts, 0, totals.size, 1.0 / n, table.reshape(-1))
             return float(totals.sum()) / n
 
-        with one_blas_thread():
-            return self._passes.sums(task, self._rows, use), out
+        total = self._passes.sums(task, self._rows, use)
+        return total, table[:known, : self._outputs].ravel()
 
     def run(self, task: Any, runs: Runs) -> None:
         """Work off other runs, which leave their results themselves."""
-        with one_blas_thread():
-            self._passes.sums(task, self._rows, lambda totals, parts: None, runs)
+        self._passes.sums(task, self._rows, lambda totals, parts: None, runs)
 
     def warm_up(self, task: Any) -> None:
         """Compile (or load) a sum without adding anything."""
