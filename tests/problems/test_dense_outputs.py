@@ -89,8 +89,7 @@ def test_a_step_that_disappoints_makes_the_next_one_careful():
     X *= 3.0 / np.linalg.norm(X, axis=1, keepdims=True)
     problem = LinearModel(X, y, Softmax(), L2(1e-6))
     careful, careless = (
-        trsvr.minimize(problem, DualStart(rules=replace(DualRules(), disappointing=least)))
-        for least in (0.5, -math.inf)
+        trsvr.minimize(problem, DualStart(rules=replace(DualRules(), disappointing=part))) for part in (0.5, -math.inf)
     )
     assert careful.success
     assert careful.value == pytest.approx(careless.value, rel=1e-10)
