@@ -1,4 +1,4 @@
-"""The types of arrays that the package speaks of, and the one number that belongs to their precision."""
+"""The types of arrays that the package speaks of, and the numbers that belong to their precision."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ Numbers = Any  # a number where code is compiled, plain an array as well
 
 # The step of a finite difference of gradients, relative: the root of machine epsilon.
 ROOT_EPSILON = 2.0**-26
+# A change of a sum over rows by this part of it, or less, is rounding.
+ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
 def as_array(values: Any) -> NDArray[Any]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trsvr._arrays import Indices
+
 # What the adaptive mode and SDCA draw for.
 _PURPOSES = {"matrix": 1, "batch": 2, "held": 5, "dual": 6}
 
@@ -17,6 +19,12 @@ _PURPOSES = {"matrix": 1, "batch": 2, "held": 5, "dual": 6}
 def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
     """The random numbers of one epoch: ``Philox(SeedSequence([seed, epoch]))``."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, *more])))
+
+
+def spread(n: int, count: int, random: np.random.Generator) -> Indices:
+    """One random place of each of ``count`` equal parts of n: in order, and all equally likely."""
+    places = (np.arange(count) + random.random(count)) * (n / count)
+    return np.minimum(places.astype(np.int64), n - 1)
 
 
 class Draws(NamedTuple):

@@ -16,6 +16,7 @@ BELOW["solvers"] = {"parts", "problems"}
 BELOW["inference"] = {"parts", "problems"}
 BELOW["theory"] = BELOW["solvers"] | {"solvers"}
 BELOW["engine"] = BELOW["theory"] | {"theory"}
+BELOW["fitting"] = BELOW["engine"] | {"engine", "inference"}
 BELOW["experiments"] = BELOW["engine"] | {"engine", "datasets"}
 BELOW["torch"] = BELOW["dask"] = BELOW["experiments"] | {"experiments"}
 BELOW["_device"] = {"problems", "torch"}  # where a linear model is made: here or on a device
@@ -59,4 +60,5 @@ def test_what_is_common_looks_into_no_room():
 
 def test_every_room_is_known():
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    rooms |= {path.stem for path in PACKAGE.glob("*.py") if not path.name.startswith("_")}
     assert rooms == {name for name in BELOW if not name.startswith("_")}

@@ -33,6 +33,9 @@ class ListView(CurvatureView):
     def total_weight(self):
         return float(self.n_rows)
 
+    def penalty_slopes(self, x):
+        return self.problem.penalty * x
+
     def penalty_curvatures(self, x):
         return np.full_like(x, self.problem.penalty)
 

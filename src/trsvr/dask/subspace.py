@@ -24,19 +24,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trsvr._arrays import Indices, Matrix, Vector
-from trsvr._draws import Draws
+from trsvr._arrays import Matrix, Vector
+from trsvr._draws import Draws, spread
 from trsvr._vectors import dot
 from trsvr.dask.rows import Here
 from trsvr.parts.norms import DenseNorm, IdentityNorm
 from trsvr.parts.subproblems import minimizer_in_eigenbasis, preconditioned_cg
 from trsvr.problems.centring import Centring
-from trsvr.problems.steps import Exit, NormedStep, StepRequest, StepTaken
+from trsvr.problems.steps import Exit, NormedStep, Product, StepRequest, StepTaken
 
 if TYPE_CHECKING:
     from trsvr.dask.model import LinearModel as DaskModel
-
-Product = Callable[[Vector], Vector]
 
 # Conjugate gradients on the sample: their products cost no round.
 _MOST_PRODUCTS = 64
@@ -74,7 +72,7 @@ class HeldRows:
         return self._add(coming, size) if size > 0 else None
 
     def _add(self, draws: Draws, size: int) -> Here:
-        here = Here(self._model, _spread(self._model.n_samples, size, draws.stream("held")))
+        here = Here(self._model, spread(self._model.n_samples, size, draws.stream("held")))
         self._slices.append((draws, size, here))
         return here
 
@@ -109,12 +107,6 @@ class HeldRows:
                 if not 0 < size <= self._model.n_samples:
                     raise ValueError(f"a sample must have 1 … {self._model.n_samples} rows, got {size}")
                 self._add(Draws(int(snapshot["seed"]), epoch), size)
-
-
-def _spread(n: int, size: int, random: np.random.Generator) -> Indices:
-    """One random row of each of ``size`` equal parts of n rows: in order, and all equally likely."""
-    places = (np.arange(size) + random.random(size)) * (n / size)
-    return np.minimum(places.astype(np.int64), n - 1)
 
 
 class SampledHessian:

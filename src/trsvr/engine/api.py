@@ -15,7 +15,7 @@ from trsvr.engine.draws import RowSource
 from trsvr.engine.keeper import Every, Keeper, NotedPath, checked_path, rows_from
 from trsvr.engine.loop import Loop
 from trsvr.engine.plan import RunPlan, checked_start, plan_from, refuse_another_run
-from trsvr.engine.progress import Progress
+from trsvr.engine.progress import ProgressBar
 from trsvr.engine.result import Result, Status
 from trsvr.engine.run import Best, Run
 from trsvr.engine.signals import Stop
@@ -199,7 +199,7 @@ def resume(
 def _watchers(solver: Any, callback: Any, progress: bool, verbose: int) -> Watchers:
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function, got {callback!r}")
-    return Watchers(callback, Progress(type(solver).__name__) if progress else None, verbose)
+    return Watchers(callback, ProgressBar(type(solver).__name__) if progress else None, verbose)
 
 
 def _continue(plan: RunPlan, watchers: Watchers, keeper: Keeper, content: Content) -> Result:

@@ -10,7 +10,7 @@ _BAR = 24
 _EVERY_SECONDS = 0.1
 
 
-class Progress:
+class ProgressBar:
     """A bar over epochs, passes or seconds: whichever limit is nearest."""
 
     def __init__(self, label: str, stream: TextIO | None = None) -> None:

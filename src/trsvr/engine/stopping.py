@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trsvr import _check
-from trsvr._arrays import Vector
+from trsvr._arrays import ROUNDING, Vector
 from trsvr._vectors import all_finite, dot
 from trsvr.engine.result import Status
 from trsvr.solvers.base import AUTO_DECREASE, Goal, Progress
@@ -23,8 +23,6 @@ _STILL_BITS = 8 * np.finfo(float).eps
 # A convex run has got stuck if so many epochs together have gained no more than this part of the value, at which one
 # that expects no more has converged, or no more than the last bit of the first value.
 _IDLE_EPOCHS, _IDLE, _LAST_BIT = 50, AUTO_DECREASE, float(np.finfo(float).eps)
-# What is left is lost in rounding if it is at most this part of the first value: sums over rows have no more digits.
-_LOST = 64 * float(np.finfo(float).eps)
 # A gradient below this part of its scale needs no further proof that a value which stands still is at its floor.
 _SMALL_GRADIENT = 1e-6
 # Changes of the value that are larger than this many units of its last place are not rounding.
@@ -237,7 +235,7 @@ class GradientTest:
 
     def is_lost_in_rounding(self, gap_bound: float) -> bool:
         """Whether what is left to gain, at most, is in the last bits of the value at the start."""
-        return gap_bound <= _LOST * abs(self._first_value)
+        return gap_bound <= ROUNDING * abs(self._first_value)
 
     def _little_left(self, value: float, expected: float) -> bool:
         if not isinstance(self.tol, Tolerance) or not math.isfinite(value) or math.isnan(expected):

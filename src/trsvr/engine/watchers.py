@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trsvr.engine.progress import Progress
+from trsvr.engine.progress import ProgressBar
 from trsvr.engine.result import Status
 from trsvr.engine.run import Best, Run
 from trsvr.engine.signals import Stop
@@ -23,7 +23,7 @@ class Watchers:
     """Those who look at every recorded epoch: callback, progress bar, printed lines."""
 
     callback: Callable[..., None] | None
-    bar: Progress | None
+    bar: ProgressBar | None
     verbose: int
 
     def show(self, run: Run, best: Best, limits: Limits, status: Status | None, stop: Stop) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trsvr._arrays import Vector
+from trsvr._arrays import ROUNDING, Vector
 from trsvr._vectors import dot
 
 # Values that differ by less than this, relatively, do not say which is smaller.
@@ -17,8 +17,6 @@ _SAME = 8.0 * float(np.finfo(float).eps)
 _SAME_AT_THE_END = 1e-11
 _THE_END = 1e-9
 _EPSILON = float(np.finfo(float).eps)
-# A change of f that is no more than this, relatively, is rounding.
-_ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
 class Point(NamedTuple):
@@ -48,14 +46,14 @@ def is_better(before: Point, after: Point) -> bool:
 def gained(before: Point, after: Point) -> float:
     """How far f has fallen; by the trapezoid rule where values do not tell."""
     fell = before.value - after.value
-    if math.isnan(fell) or abs(fell) <= _ROUNDING * abs(before.value):
+    if math.isnan(fell) or abs(fell) <= ROUNDING * abs(before.value):
         return -0.5 * dot(before.gradient + after.gradient, after.x - before.x)
     return fell
 
 
 def gained_nothing(before: Point, value: float, predicted: float) -> bool:
     """Whether f has changed by no more than its rounding, and was not expected to."""
-    rounding = _ROUNDING * abs(before.value)
+    rounding = ROUNDING * abs(before.value)
     return bool(abs(before.value - value) <= rounding and predicted <= rounding)
 
 

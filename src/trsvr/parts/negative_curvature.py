@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,13 @@ from trsvr._vectors import dot
 from trsvr.parts.norms import DiagonalNorm
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.steps import Exit, NormedStep, Product, StepTaken
+from trsvr.problems.views import CurvatureView
 
 # A curvature counts as negative below this part of the penalty's largest one, with a minus sign.
 _FLAT = 1e-7
 
 
-def negative_curvature(view: Any, penalty: Vector, gradient: Vector, dense: bool) -> Vector | None:
+def negative_curvature(view: CurvatureView, penalty: Vector, gradient: Vector, dense: bool) -> Vector | None:
     """A direction v, of entries at most one, in which vᵀHv is clearly negative; None if none is found.
 
     Losses are convex, so that only a penalty bends down. With a dense norm the answer is exact, from the eigenvalues of

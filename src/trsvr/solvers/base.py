@@ -265,11 +265,6 @@ class Preset(Solver):
         raise NotImplementedError
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether every epoch begins with a full gradient."""
-        return self.method.needs_reference
-
-    @property
     def estimates_curvature(self) -> bool:
         """Whether it takes differences of gradients for products with the Hessian."""
         return self.method.estimates_curvature

@@ -18,15 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trsvr._arrays import Vector
+from trsvr._arrays import ROUNDING, Vector
 from trsvr.parts.acceptance import Point
 from trsvr.problems.base import Problem
 from trsvr.problems.dual import DualAscent
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.state import AdaptiveState, Choices
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, State, within
-
-_ROUNDING = 64 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ class DualStart(AdaptiveTRSVR):
         )
         assert ascent is not None
         finite = math.isfinite(state.value) and bool(np.isfinite(state.gradient).all())
-        floor = _ROUNDING * abs(before.value)
+        floor = ROUNDING * abs(before.value)
         gap = max(ascent.gap(state.x, state.value), floor) if finite else math.inf
         fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
         epochs = max(report.steps / problem.n_samples, 1.0)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from trsvr._arrays import ROUNDING
 from trsvr._vectors import dot
 from trsvr.parts.exactness import FoundStep
 from trsvr.parts.negative_curvature import negative_curvature
@@ -15,8 +16,6 @@ from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.steps import Exit
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.adaptive.state import Iteration, Measured, Outcome
-
-_ROUNDING = 64 * float(np.finfo(float).eps)
 
 
 def left_to_gain(it: Iteration, outcome: Outcome, decrease: float) -> float:
@@ -46,7 +45,7 @@ def estimate(outcome: Outcome, decrease: float, gained: float, rules: Rules) -> 
         return max(1.0, softness) * decrease
     if outcome.taken.is_cut_off:
         return math.inf  # a short step gains little, wherever it is made
-    right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + _ROUNDING * abs(before.value)
+    right = abs(gained - predicted) <= (1.0 - rules.right) * predicted + ROUNDING * abs(before.value)
     if right and outcome.predicted_gradient is not None and outcome.taken.is_inside:
         return max(rules.doubt * softness * decrease, rules.believed * predicted)
     return predicted

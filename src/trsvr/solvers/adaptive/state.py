@@ -29,7 +29,7 @@ class Radius:
     alpha: float  # over ‖g‖_{P⁻¹}
     cg_tolerance: float
     contraction: float = 0.0  # the part of ½‖g‖²_{P⁻¹} that the last step left
-    accepted: bool = True  # whether the last step was kept
+    accepted: bool = True  # whether the last step was kept, or is tried again, shorter
     shortened: bool = False  # whether it was the one before, once more and shorter
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from trsvr._arrays import Matrix, Vector
-from trsvr._draws import Draws
+from trsvr._draws import Draws, spread
 from trsvr._vectors import dot
 from trsvr.parts.norms import DenseNorm
 from trsvr.problems.centring import CentredView
@@ -179,9 +179,7 @@ class TensorView(CurvatureView):
 
     def _spread(self, count: int, length: int, random: np.random.Generator) -> Runs:
         """Runs spread over all rows: a random start in each of equal stretches, so every row is as likely."""
-        n = self._drawn.n_rows
-        starts = (np.arange(count) + random.random(count)) * (n / count)
-        return Runs(self._sent(np.minimum(starts.astype(np.int64), n - 1), self._drawn), length)
+        return Runs(self._sent(spread(self._drawn.n_rows, count, random), self._drawn), length)
 
     @staticmethod
     def _sent(starts: NDArray[np.int64], sums: Any) -> torch.Tensor:
