@@ -170,7 +170,7 @@ class Ascending:
 
     def __init__(self, left, value, **phase):
         view = SimpleNamespace(prices=lambda: SimpleNamespace(dual=1.0))
-        self.phase = DualPhase(True, 2, **{"first_value": 9.0, "gap": 1.0, **phase})
+        self.phase = DualPhase(True, True, **{"first_value": 9.0, "gap": 1.0, **phase})
         self.ascent = SimpleNamespace(gap=lambda x, value: left, begun=True)
         parts = Radius(1.0, 0.1), NormState(1.0), Caution(0.1)
         self.own = DualState("diagonal", view, view, *parts, 1.0, False, dual=self.phase, ascent=self.ascent)

@@ -27,7 +27,8 @@ from trsvr.solvers.adaptive.judgement import _next_tolerance, _unless_doubtful
 from trsvr.solvers.adaptive.state import AdaptiveState, Measured, NormState, Outcome, Radius
 from trsvr.solvers.base import AUTO_DECREASE, Goal, State
 from trsvr.solvers.dual_start import DualRules
-from trsvr.solvers.remembered import RememberedRules
+from trsvr.solvers.gauss_newton import GaussNewtonRules
+from trsvr.solvers.matrix_norm import MatrixRules
 
 RULES = Rules()
 
@@ -62,7 +63,7 @@ def test_every_rule_is_a_number_of_its_own_and_can_be_replaced():
 
 def test_every_rule_is_explained_on_the_page():
     page = (Path(__file__).parents[2] / "docs/adaptive.md").read_text(encoding="utf-8")
-    numbers = {rule.name for rule in (*fields(DualRules), *fields(RememberedRules))}
+    numbers = {rule.name for rule in (*fields(DualRules), *fields(MatrixRules), *fields(GaussNewtonRules))}
     assert sorted(name for name in numbers if f"`{name}`" not in page) == []
 
 
@@ -144,10 +145,10 @@ def test_prices_of_a_matrix_are_its_rows_and_its_factor():
 
 def test_caution_is_raised_then_deepened_then_spent():
     caution = Caution(RULES.first_caution)
-    assert caution.answers_refusal(Raising.GRADED, False, RULES.more_caution, RULES.in_vain)
+    assert caution.answers_refusal(Raising.GRADED, False, RULES.more_caution, RULES.most_in_vain)
     assert caution.raised
     levels = []
-    while caution.answers_refusal(Raising.GRADED, True, RULES.more_caution, RULES.in_vain):
+    while caution.answers_refusal(Raising.GRADED, True, RULES.more_caution, RULES.most_in_vain):
         levels.append(caution.level)
     assert levels == sorted(levels)
     assert levels[-1] == 1.0
@@ -157,7 +158,7 @@ def test_caution_is_raised_then_deepened_then_spent():
 
 def test_caution_that_cannot_be_had_answers_nothing():
     caution = Caution(RULES.first_caution)
-    assert not caution.answers_refusal(Raising.NOT, False, RULES.more_caution, RULES.in_vain)
+    assert not caution.answers_refusal(Raising.NOT, False, RULES.more_caution, RULES.most_in_vain)
     assert not caution.raised
     caution.after_a_good_step(RULES.more_caution)
     assert caution.level == RULES.first_caution
@@ -167,7 +168,7 @@ def test_caution_that_was_given_up_too_early_is_taken_up_again():
     caution = Caution(RULES.first_caution, raised=True)
     caution.give_up_by_degrees(RULES.first_caution)
     assert caution.by_degrees
-    assert caution.answers_refusal(Raising.GRADED, True, RULES.more_caution, RULES.in_vain)
+    assert caution.answers_refusal(Raising.GRADED, True, RULES.more_caution, RULES.most_in_vain)
     assert not caution.by_degrees
     assert caution.raised
 

@@ -18,21 +18,24 @@ class StepRules:
 
     #: a radius that bounds nothing, in multiples of ‖g‖_{P⁻¹}
     unbounded: float = 1e10
-    #: a refused step divides the radius by 1/shrink, one that ends at it doubles it
+    #: a refused step multiplies the radius by shrink, one that ends at it by grow; whatever else a refused step is
+    #: shortened by, an escape or a try without a cubic, is the same number
     shrink: float = 0.25
     grow: float = 2.0
-    #: one that is tried again, shorter, becomes at least this part of itself
+    #: one that is tried again, shorter, becomes at least this part of itself, and at most
     least_part: float = 0.05
+    most_part: float = 0.9
     #: one whose length is looked at becomes so many times as long at least, and at most
     shortest_stretch: float = 0.25
     longest_stretch: float = 4.0
     #: a length that is right to this part stays as it is
     hardly_stretched: float = 0.05
-    #: conjugate gradients stop at this relative residual: with P as the model one product reaches it
+    #: the relative residual of conjugate gradients where nothing better is known; with P as the model one product
+    #: reaches it
     cg_tolerance: float = 0.1
     #: on the whole Hessian they follow how right the model was, up to this
     cg_loosest: float = 0.2
-    #: and no more exactly than the last gain was predicted, if that was wrong by more than this part
+    #: and where outputs could share a matrix no finer than the last gain was wrong, if by more than this part
     cg_mistaken: float = 0.1
     #: not into the rounding of f: what is left to gain then is this part of |f|
     cg_rounding: float = 1e-18

@@ -14,7 +14,8 @@ NORMS = ("auto", "dense", "diagonal", "identity")
 class NormRules:
     """Numbers of the choice."""
 
-    #: a matrix P pays while it costs less than so many Hessian products; all rows for P would cost hundreds
+    #: a matrix P pays while it costs less than so many Hessian products, all rows for P would cost hundreds; one that
+    #: costs more is made in time, is kept, and only preconditions
     products_per_matrix: float = 30.0
     #: so many where each of several outputs has one, and all could share one: they are no model of H, only a norm
     products_per_blocks: float = 2.0
@@ -42,7 +43,12 @@ def kind_of_norm(asked_for: str, prices: Prices, n: int, d: int, rules: NormRule
 
 def price_of_matrix(prices: Prices, n: int, d: int, rules: NormRules) -> float:
     """What the first P would cost as a matrix, in products."""
-    return prices.of_matrix(first_rows(n, d, rules)) if d <= rules.widest_matrix else math.inf
+    return prices.of_matrix(first_rows(n, d, rules)) if may_be_matrix(d, rules) else math.inf
+
+
+def may_be_matrix(d: int, rules: NormRules) -> bool:
+    """Whether P may be a matrix of so many columns, now or in time."""
+    return d <= rules.widest_matrix
 
 
 def first_rows(n: int, d: int, rules: NormRules) -> int:

@@ -70,7 +70,7 @@ def shorter_part(before: Point, trial: Point, step: Vector, rules: StepRules) ->
     bend = falls + rises - 3.0 * risen
     root = math.sqrt(max(bend * bend - falls * rises, 0.0))
     part = 1.0 - (rises + root - bend) / (rises - falls + 2.0 * root)
-    return min(max(part, rules.least_part), 0.9)
+    return min(max(part, rules.least_part), rules.most_part)
 
 
 def walk(view: CurvatureView, request: WalkRequest) -> WalkTaken:

@@ -27,7 +27,7 @@ _WIDEST_SHARED = 8192
 
 
 class Prices(NamedTuple):
-    """What answers cost, in products with the Hessian of all rows. Infinite: the view has no such answer.
+    """What answers cost, in products with the Hessian of all rows unless said otherwise. Infinite: there is no answer.
 
     They depend on the shape of the data alone, never on a clock, so that a run is the same each time.
     """
@@ -37,10 +37,10 @@ class Prices(NamedTuple):
     diagonal: float = math.inf  # `diagonal`
     shared: float = math.inf  # `shared`, and its factorisation
     direction: float = 0.0  # one more direction that improves the norm, each time this is applied
-    batch_row: float = math.inf  # a row of a batch, beside one in a sum over all; nothing where it comes with that
+    batch_row: float = math.inf  # a row of a batch, in rows of a full pass; 0 where it comes along with one
     dual: float = math.inf  # an epoch of `ascent`
     line: float = math.inf  # `line`
-    wait: float = 0.0  # waiting for an answer, beyond its arithmetic
+    wait: float = 0.0  # waiting for an answer beyond its arithmetic, in full passes
 
     @classmethod
     def of_rows(cls, rows: int, d: int, outputs: int, entries: int) -> Prices:
@@ -100,7 +100,7 @@ class CurvatureView(Protocol):
 
     n_rows: int  # those of weight zero included
     n_outputs: int = 1  # the number K; the entries of x belong to the outputs in turn
-    raising: Raising = Raising.NOT  # whether `raise_curvatures` has degrees
+    raising: Raising = Raising.NOT  # how `raise_curvatures` raises them
 
     def prices(self) -> Prices:
         """What the answers below cost."""

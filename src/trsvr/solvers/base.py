@@ -159,7 +159,7 @@ def refuse_other_version(snapshot: dict[str, Any], version: int) -> None:
     if snapshot.get("version") != version:
         raise ValueError(
             f"its snapshot of the adaptive mode has version {snapshot.get('version', 1)}, of a release with "
-            f"other coordinates or random numbers; this one reads version {version}. "
+            f"other coordinates or random numbers, or that kept other things; this one reads version {version}. "
             "Begin the run anew, in another file"
         )
 

@@ -39,18 +39,23 @@ class DualRules(Rules):
     surely_enough: float = 0.6
     #: where f has less than this part of its minimum to fall it is nearly quadratic, and Newton steps are good
     near_start: float = 0.5
-    #: this part of the first dual value, which is less than the minimum: then no epoch is made at all
+    #: or, by the first dual value, which is below the minimum, less than this part of it: then no epoch is made
     near_at_once: float = 0.6
     #: else the ascent goes on there only while log(gap) falls by more than this for each product's worth of work
     quick_near: float = 1.0
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
     newton_from: float = 1e-3
-    #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more
+    #: but not while log(gap) falls by more than this for each product's worth of work: they seldom come to more; and an
+    #: iteration whose epochs are slower ends there
     quick_dual: float = 0.5
     #: an ascent whose first iteration is slower than this gives way to Newton steps: it will not come to more than they
     slow_start: float = 0.5
-    #: one that is slower than this is given up for good
+    #: one that is slower than this is given up for good, and its iteration ends
     slowest_dual: float = 0.2
+    #: the rate within an iteration is that of so many of its last epochs: of fewer it may be chance
+    epochs_of_rate: int = 4
+    #: one slow iteration after a quick one may be chance, too: this part of the rate is kept at least
+    rate_kept: float = 0.5
     #: the ascent takes over again from Newton steps of less than this part of its rate
     slower_newton: float = 0.7
 
@@ -60,12 +65,12 @@ class DualPhase:
     """Whether the run is ascending in the dual, and how quickly it does."""
 
     active: bool = False
-    epochs: int = 0  # of the next outer iteration at most
+    first: bool = True  # whether no outer iteration has been made since it began
     enough: float = 0.0  # the part of the gap at which it ends
     gain: float = 0.0  # of the last epoch
     first_value: float = -math.inf  # where it began
     gap: float = math.inf  # what is left to gain at the reference, at most
-    rate: float = 0.0  # by how much log(gap) has fallen of late, for each product's worth of work
+    rate: float = 0.0  # by how much log(gap) has fallen lately, for each product's worth of work
     newton_rate: float = math.inf  # the same of the last Newton step
 
     def is_near(self, lowest: float, part: float) -> bool:
@@ -108,7 +113,7 @@ class DualStart(AdaptiveTRSVR):
         own = _own(state)
         offered = own.kind == "diagonal" and own.here.prices().dual < math.inf
         if offered and self._choices == Choices(None, None, None, None) and self.rules.dual_epochs > 0:
-            own.dual, own.ascent = DualPhase(True, self.rules.dual_epochs), own.here.ascent()
+            own.dual, own.ascent = DualPhase(True), own.here.ascent()
         return state
 
     def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
@@ -124,13 +129,14 @@ class DualStart(AdaptiveTRSVR):
             own.here.start_ascent(ascent, state.x, state.gradient)
             phase.gap = ascent.gap(state.x, state.value)
             phase.first_value = max(phase.first_value, state.value)
-            phase.epochs, phase.gain = self.rules.dual_epochs, 0.0
+            phase.first, phase.gain = True, 0.0
             if phase.is_near(state.value - phase.gap, self.rules.near_at_once):
                 phase.active = False
                 state.x[:] = report.outcome.x
                 return super().epoch(problem, state, rows)
         gains: list[float] = []
-        while not gains or not (len(gains) >= phase.epochs or state.time_is_up() or self._seems_enough(state, gains)):
+        most = self.rules.dual_epochs if phase.first else self.rules.most_dual_epochs
+        while not gains or not (len(gains) >= most or state.time_is_up() or self._seems_enough(state, gains)):
             report.steps += ascent.epoch(state.x, rows.draws, len(gains), state.time_is_up)
             gains.append(ascent.gain)
         phase.gain = gains[-1]
@@ -142,9 +148,9 @@ class DualStart(AdaptiveTRSVR):
         own, rules, phase = _own(state), self.rules, _own(state).dual
         if not phase.gain > 0.0:
             return False
-        left, rate = gains[-1] / phase.gain, math.inf
-        if len(gains) >= 4 and min(gains[-4], gains[-1]) > 0.0:
-            rate = math.log(gains[-4] / gains[-1]) / (3.0 * own.here.prices().dual)
+        left, rate, last = gains[-1] / phase.gain, math.inf, gains[-rules.epochs_of_rate :]
+        if len(last) == rules.epochs_of_rate and min(last[0], last[-1]) > 0.0:
+            rate = math.log(last[0] / last[-1]) / ((len(last) - 1.0) * own.here.prices().dual)
         late = left * phase.gap <= rules.newton_from * abs(state.value)
         return left <= phase.enough or rate < (rules.quick_dual if late else rules.slowest_dual)
 
@@ -173,19 +179,19 @@ class DualStart(AdaptiveTRSVR):
         fallen = math.log(max(phase.gap, floor) / gap) if finite else -math.inf
         epochs = max(report.steps / problem.n_samples, 1.0)
         rate = fallen / (epochs * own.here.prices().dual + 1.0)
-        phase.rate = max(rate, 0.5 * phase.rate)  # one slow iteration after a quick one may be chance
+        phase.rate = max(rate, rules.rate_kept * phase.rate)
         lowest = state.value - gap
         near = phase.is_near(lowest, rules.near_start)
         early = not near and gap > rules.newton_from * abs(state.value)
         quick = phase.rate > min(rules.quick_near if near else rules.quick_dual, phase.newton_rate)
-        slowest = rules.slow_start if phase.epochs == rules.dual_epochs else rules.slowest_dual
+        slowest = rules.slow_start if phase.first else rules.slowest_dual
         phase.active = gap > floor and phase.rate > slowest and (early or quick)
         if not phase.active and not state.value <= before.value:
             state.x[:], state.value, state.gradient = before.x, before.value, before.gradient
             report.rejected = 1
             return Progress(own.expected_decrease, False, own.nonconvex)
         phase.gap = own.expected_decrease = gap
-        phase.epochs, phase.enough = rules.most_dual_epochs, self._enough(state, gap)
+        phase.first, phase.enough = False, self._enough(state, gap)
         own.swap_views()
         return Progress(gap, False, own.nonconvex)
 

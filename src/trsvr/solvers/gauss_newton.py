@@ -17,13 +17,18 @@ import numpy as np
 from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr.problems.base import Problem
-from trsvr.solvers.adaptive import AdaptiveTRSVR
+from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.state import AdaptiveState
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
 from trsvr.solvers.remembered import Remembered, RememberedCurvature
 
-# Steps on JᵀJ that may be refused, one after the other.
-_REFUSED = 3
+
+@dataclass(frozen=True)
+class GaussNewtonRules(Rules):
+    """The mode's numbers, and when it ends."""
+
+    #: so many steps on JᵀJ, refused one after the other, show that it is no model: then the Hessian itself is
+    most_refused: int = 3
 
 
 @dataclass
@@ -39,6 +44,8 @@ class TwoModels(AdaptiveState):
 @dataclass(frozen=True)
 class GaussNewton(AdaptiveTRSVR):
     """The mode, and what follows it."""
+
+    rules: GaussNewtonRules = field(default_factory=GaussNewtonRules)
 
     @property
     def _later(self) -> RememberedCurvature:
@@ -62,7 +69,7 @@ class GaussNewton(AdaptiveTRSVR):
         return problem.value_and_gradient(state.x) if _own(state).whole else super().evaluate(problem, state, coming)
 
     def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
-        """A step on the model of the day."""
+        """A step by the method at work."""
         own = _own(state)
         if not own.whole:
             report = super().epoch(problem, state, rows)
@@ -72,7 +79,7 @@ class GaussNewton(AdaptiveTRSVR):
         return self._later.epoch(problem, replace(state, own=own.remembered), rows)
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
-        """As the method at work does. Where the first would end, or makes no way, the second begins."""
+        """As the method at work does. Where the first would end, or makes no headway, the second begins."""
         own = _own(state)
         if own.whole:
             there = replace(state, own=own.remembered)
@@ -83,7 +90,7 @@ class GaussNewton(AdaptiveTRSVR):
         own.refused = own.refused + 1 if report.rejected else 0
         little = state.goal.decrease or self.rules.little * abs(state.value)
         seems_ended = progress.at_floor or not (report.rejected or progress.expected_decrease > little)
-        if seems_ended or own.refused >= _REFUSED:
+        if seems_ended or own.refused >= self.rules.most_refused:
             self._hand_over(problem, state, report)
         return Progress(math.inf, may_be_saddle=True)
 

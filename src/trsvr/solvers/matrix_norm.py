@@ -6,7 +6,7 @@ At x, with f, the full gradient g and a factored matrix P, Gauss and Newton's of
     x ← x + p if f fell;  α follows the ratio of actual to predicted decrease
 
 α = 1 is as far as Gauss and Newton's own step goes. P has no negative curvature, and leaves out what H has beyond it:
-the products do not, so that conjugate gradients take few, go on quadratically, and say truly what an end is
+the products do not, so that conjugate gradients take few, converge quadratically, and tell a true end
 (`trsvr.solvers.remembered`, of which this is another norm).
 
 Where P is no model, as where losses go to zero and their curvatures with them, α becomes small: then P is given up for
@@ -27,10 +27,17 @@ from trsvr.problems.base import Problem
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, State
 from trsvr.solvers.remembered import Remembered, RememberedCurvature, RememberedRules
 
-# What P has on its diagonal at least, as part of the mean: weights that no row feels may be felt by H.
-_FLOOR = 1e-6
-# α below which P is no model of H: of losses that go nowhere near zero it has not been so small.
-_NO_MODEL = 0.01
+
+@dataclass(frozen=True)
+class MatrixRules(RememberedRules):
+    """The numbers of the other method, and those of P."""
+
+    #: P is the norm, so that nothing is remembered
+    fewer_pairs: int = 0
+    #: what P has on its diagonal at least, as part of the mean: weights that no row feels may be felt by H
+    floor: float = 1e-6
+    #: α below which P is no model of H: of losses that go nowhere near zero it has not been so small
+    no_model: float = 0.01
 
 
 @dataclass
@@ -50,7 +57,7 @@ class Normed(Remembered):
 class MatrixNorm(RememberedCurvature):
     """The method; `trsvr.torch.minimize` takes it where the matrix costs less than the products that it saves."""
 
-    rules: RememberedRules = field(default_factory=lambda: RememberedRules(fewer_pairs=0))
+    rules: MatrixRules = field(default_factory=MatrixRules)
 
     def init(self, problem: Problem, x: Vector) -> State:
         """State before the first step."""
@@ -70,7 +77,7 @@ class MatrixNorm(RememberedCurvature):
         if own.given_up:
             return self._by_memory.judge(problem, state, report)
         progress = super().judge(problem, state, report)
-        if own.alpha < _NO_MODEL:
+        if own.alpha < self.rules.no_model:
             own.given_up, own.factored, own.alpha = True, None, self.rules.unbounded
         return progress
 
@@ -87,7 +94,7 @@ class MatrixNorm(RememberedCurvature):
         is_new = own.point is None or not np.array_equal(own.point, state.x)
         if is_new or own.factored is None:
             losses, penalty, rows = problem.curvature_matrix(state.x)
-            own.factored = DenseNorm(losses, penalty + _FLOOR * float(np.diagonal(losses).mean()))
+            own.factored = DenseNorm(losses, penalty + self.rules.floor * float(np.diagonal(losses).mean()))
             own.point = state.x.copy()
             report.gradient_evaluations += rows if is_new else 0
         return own.factored

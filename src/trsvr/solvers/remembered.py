@@ -48,8 +48,6 @@ from trsvr.solvers.base import (
 
 # Of the snapshots in checkpoints.
 _VERSION = 5
-# Part of |f| that rounding alone does not leave at a floor.
-_DOUBTFUL = 1e-8
 
 
 @dataclass(frozen=True)
@@ -58,18 +56,24 @@ class RememberedRules(StepRules):
 
     #: steps without products, one after the other, before one with them
     free_steps: int = 60
+    #: a refused step counts as so many of them: what is remembered is wrong here
+    refused_counts: int = 20
     #: none are made with so few unknowns: conjugate gradients cost no more than learning from steps would
     few_unknowns: int = 10
     #: pairs that are kept; and so many where every step is on the Hessian itself
-    pairs: int = 50
+    most_pairs: int = 50
     fewer_pairs: int = 20
     #: a floor that the Hessian denies is left so often; if no step leads away from it then, it is one
     doubts: int = 2
+    #: the Hessian denies it where it sees more than this part of |f|: rounding alone does not leave so much
+    doubtful: float = 1e-8
     #: the radius shrinks below the first ratio of actual to predicted decrease and grows above the second
     poor_ratio: float = 0.25
     good_ratio: float = 0.75
     #: f is quadratic where the Hessian predicts a decrease to this part: its products are worth more than steps there
     quadratic: float = 1e-2
+    #: a run may end where this part of |f| is expected: the loop's own rule
+    little: float = AUTO_DECREASE
 
 
 @dataclass
@@ -198,7 +202,7 @@ class RememberedCurvature(Solver):
             return newton_step(gradient, norm.solve(gradient), request.size, own.alpha)
         own.free = 0
         taken = conjugate_gradients(product, request)
-        own.pairs.remember(taken.pairs, rules.pairs if self._learns(problem) else rules.fewer_pairs)
+        own.pairs.remember(taken.pairs, rules.most_pairs if self._learns(problem) else rules.fewer_pairs)
         self._charge(problem, report, taken.found.products)
         own.alpha = taken.alpha
         return taken
@@ -223,7 +227,7 @@ class RememberedCurvature(Solver):
         by_memory = self._learns(problem) and not tried.taken.found.products and own.escape.direction is None
         if self._learns(problem) and finite and (better or not by_memory):
             # The step has shown a curvature. Where it is tried again on the same line, that line's P stays.
-            own.pairs.remember([(state.x - before.x, state.gradient - before.gradient)], rules.pairs)
+            own.pairs.remember([(state.x - before.x, state.gradient - before.gradient)], rules.most_pairs)
         if better:
             at_floor = self._go_on(problem, state, report, after)
             return Progress(own.expected, at_floor, may_be_saddle=True, gained=own.gained)
@@ -241,13 +245,13 @@ class RememberedCurvature(Solver):
         if own.escape.direction is not None:
             own.escape.shorten(rules.shrink)
         else:
-            own.free += rules.free_steps // 3
+            own.free += rules.refused_counts
             own.alpha = part * min(own.alpha, tried.length or own.alpha)
         if at_floor and own.escape.direction is None and state.x.size <= FEW and own.doubted < rules.doubts:
             # Short steps gain nothing, whatever is left, where unknowns have units of their own.
             own.expected = 0.0
             own.expected = self._second_look(problem, state, report, tried.norm)
-            if own.expected > _DOUBTFUL * self._measure(state):
+            if own.expected > rules.doubtful * self._measure(state):
                 at_floor, own.alpha, own.doubted = False, 1.0, own.doubted + 1
         return Progress(own.expected, at_floor, may_be_saddle=True, gained=own.gained)
 
@@ -282,7 +286,7 @@ class RememberedCurvature(Solver):
 
     def _little(self, state: State) -> float:
         """What may be left where the run ends."""
-        return state.goal.decrease or AUTO_DECREASE * self._measure(state)
+        return state.goal.decrease or self.rules.little * self._measure(state)
 
     def _measure(self, state: State) -> float:
         """What is small beside this is little: |f|, or what has been gained where there are no values."""

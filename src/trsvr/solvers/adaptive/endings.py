@@ -64,7 +64,7 @@ def _second_look(it: Iteration, measured: Measured, expected: float, little: flo
         return 0.5 * squared / measured.convexity if measured.convexity > 0.0 else math.nan
     moved = abs(view.total_weight() - own.norm.total_weight)
     ends = not own.caution.raised and expected <= rules.little * abs(state.value)
-    if ends and moved > rules.stood_still * view.total_weight():
+    if ends and moved > rules.unmoved_at_end * view.total_weight():
         return math.inf
     if isinstance(measured.norm, DenseNorm) or own.nonconvex:
         return expected  # without convexity nothing bounds what is hidden, and `escape_of` asks for more

@@ -70,7 +70,7 @@ def _step(it: Iteration, measured: Measured) -> tuple[StepTaken, float]:
     size = math.sqrt(measured.norm.dual(gradient))
     request = _request(it, measured, gradient, size)
     taken = own.here.step(request)
-    own.norm.pairs.remember(taken.pairs, it.rules.pairs)
+    own.norm.pairs.remember(taken.pairs, it.rules.most_pairs)
     report.hessian_products += taken.found.products
     report.gradient_evaluations += taken.found.products * it.problem.n_samples + taken.rows
     own.norm.products += taken.found.products
@@ -118,7 +118,7 @@ def _request(it: Iteration, measured: Measured, gradient: Vector, size: float) -
         rules.cg_tolerance,
         it.chosen.max_cg or rules.most_products,
         own.norm.pairs.directions,
-        exact and own.here.prices().bear_directions(rules.pairs, rules.cheap_pairs),
+        exact and own.here.prices().bear_directions(rules.most_pairs, rules.cheap_pairs),
         it.state.time_is_up,
         own.radius.alpha == rules.unbounded,
         conjugate_gradients,
@@ -165,4 +165,4 @@ def _inner_steps(it: Iteration, outcome: Outcome, draws: Draws) -> None:
     report.batch_size = taken.rows
     report.gradient_evaluations += 2 * taken.rows * taken.batches
     if taken.too_noisy and it.chosen.batch_size is None:
-        own.batch_size *= 2.0
+        own.batch_size *= rules.more_rows

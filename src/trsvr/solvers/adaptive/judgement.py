@@ -45,14 +45,14 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
         own.caution.after_a_good_step(rules.more_caution)
     disappoints = before.value - state.value < rules.disappointing * outcome.predicted
     if disappoints and own.here.prices().shared < math.inf and not own.caution.raised:
-        own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.in_vain)
+        own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.most_in_vain)
     radius.contraction = trial.decrease / before.decrease if before.decrease > 0.0 else 0.0
     if not outcome.taken.is_inside and not (refused and own.nonconvex):
         radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
     if radius.contraction > rules.useless and isinstance(outcome.measured.norm, DenseNorm):
         # P was of hardly any help. It may be the sample, or the curvature that has moved: start a new one.
         norm.averaged = 0
-        norm.wanted_rows *= 2.0
+        norm.wanted_rows *= rules.more_rows
     own.swap_views()
     left = left_to_gain(it, outcome, trial.decrease)
     radius.cg_tolerance = _next_tolerance(it, outcome, trial, left)
@@ -99,7 +99,7 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
     if shorter and own.here.prices().shared == math.inf:
         return
     # It is more often the curvature that is too small, far from the minimiser, than the sample.
-    more = own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.in_vain)
+    more = own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.most_in_vain)
     if shorter:
         return
     norm.averaged = 0
@@ -108,9 +108,9 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
     radius.alpha = rules.shrink * min(radius.alpha, outcome.length or radius.alpha)
     if not isinstance(outcome.measured.norm, DenseNorm):
         return  # the whole Hessian was the model: it is not the sample that was wrong
-    norm.wanted_rows *= 2.0
+    norm.wanted_rows *= rules.more_rows
     if it.chosen.batch_size is None:
-        own.batch_size *= 2.0
+        own.batch_size *= rules.more_rows
 
 
 def _shorten(it: Iteration, outcome: Outcome, trial: Point) -> bool:

@@ -93,7 +93,7 @@ def _correlate(it: Iteration, penalty: Vector) -> None:
 
 def _improved(it: Iteration, norm: norms.DiagonalNorm | None) -> Any:
     """A diagonal or the identity, improved by what earlier conjugate gradients have seen, where that pays."""
-    pays = it.own.here.prices().bear_directions(it.rules.pairs, it.rules.cheap_pairs)
+    pays = it.own.here.prices().bear_directions(it.rules.most_pairs, it.rules.cheap_pairs)
     return (it.own.norm.pairs if pays else Pairs()).improve(norm)
 
 
@@ -115,7 +115,7 @@ def _sampled(it: Iteration, moved: float, whole: bool, draws: Draws) -> Matrix:
     kept, rules, radius, report, outputs = it.own.norm, it.rules, it.own.radius, it.report, it.own.here.n_outputs
     d = it.problem.n_parameters // outputs
     # An older sample is worth keeping while the curvatures have moved less than a sample is wrong.
-    still = moved <= rules.averaged * math.sqrt(d / max(kept.rows, 1)) and kept.rows < it.problem.n_samples
+    still = moved <= rules.worth_keeping * math.sqrt(d / max(kept.rows, 1)) and kept.rows < it.problem.n_samples
     report.curvature_rows = kept.rows
     helps = kept.averaged and still and radius.contraction <= rules.helpful
     if kept.losses is not None and (helps or (whole and radius.accepted and not _matrix_is_due(it))):

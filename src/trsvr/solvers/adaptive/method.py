@@ -13,7 +13,7 @@ from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr.parts.caution import Caution
 from trsvr.parts.gradients import NoMemory
-from trsvr.parts.norm_choice import NORMS, first_rows, kind_of_norm, price_of_matrix
+from trsvr.parts.norm_choice import NORMS, first_rows, kind_of_norm, may_be_matrix, price_of_matrix
 from trsvr.problems.base import Problem
 from trsvr.problems.views import Coming
 from trsvr.solvers.adaptive.iteration import outer_iteration
@@ -51,8 +51,8 @@ class AdaptiveTRSVR(Solver):
 
     def lasts_long(self, problem: Problem) -> bool:
         """Where no matrix is made, Python sees every pass, and large ones in parts."""
-        no_matrix = self.norm != "dense" and problem.n_outputs == 1 and problem.n_parameters > self.rules.widest_matrix
-        return problem.lasts_long and not no_matrix
+        no_matrix = self.norm != "dense" and not may_be_matrix(problem.n_parameters, self.rules)
+        return problem.lasts_long and not (no_matrix and problem.n_outputs == 1)
 
     def check(self, problem: Problem) -> None:
         """Raise ValueError if this cannot run on the problem."""

@@ -30,23 +30,25 @@ class Rules(NormRules, StepRules):
     alike: float = 0.25
     #: curvatures that have changed by less than this part in all have stood still
     moved: float = 0.1
-    #: older samples are averaged with the new one while curvatures have moved less than this times √(d/rows)
-    averaged: float = 0.3
+    #: older samples are kept or averaged while curvatures have moved less than this times √(d/rows)
+    worth_keeping: float = 0.3
     #: a sample of P is kept as it is while outer iterations leave less
     helpful: float = 0.03
-    #: P was of no use where more is left: a new one from twice the rows, for the sample or the curvature is to blame
+    #: P was of no use where more is left: a new one from more rows, for the sample or the curvature is to blame
     useless: float = 0.7
+    #: so many times as many rows has the next sample, or the next batch, where one was too small
+    more_rows: float = 2.0
     #: if curvatures stand still and more is left, P is no model of H: from then on the whole Hessian is
     poor_model: float = 0.1
     #: a sequence of products is made where waiting for each costs less than this part of it
     longest_wait: float = 0.5
     #: directions of conjugate gradients that improve a diagonal
-    pairs: int = 20
+    most_pairs: int = 20
     #: while all of them cost no more than this part of a product: they seldom save more of the products
     cheap_pairs: float = 0.2
 
     # ------------------------------------------------------------------------------------------------------- the steps
-    #: how long a step on P of all rows is is looked at where the last one left more: near the minimiser steps are right
+    #: the length of a step on P of all rows is looked at where the last one left more: near the minimiser it is right
     stretched_from: float = 0.003
     #: but not where it left more than this: a look at a few rows is to blame for such a step
     stretched_to: float = 0.7
@@ -69,7 +71,8 @@ class Rules(NormRules, StepRules):
     longest_walk: float = 2.0
 
     # --------------------------------------------------------------------------------------------------------- caution
-    #: part of the largest curvature that every row counts with at least, at first, while curvatures are raised
+    #: part of the largest curvature that every row counts with at least while curvatures are raised: at first, and
+    #: where they begin to be given up by degrees; with less, rows on the wrong side are raised less, too
     first_caution: float = 1e-3
     #: it is changed by this factor when a step fails, or not
     more_caution: float = 4.0
@@ -77,10 +80,10 @@ class Rules(NormRules, StepRules):
     disappointing: float = 0.5
     #: raised curvatures are given up when the true ones are this part of them
     trusted: float = 0.5
-    #: that so many steps in a row are refused all the same shows that raised curvatures do not help
-    in_vain: int = 3
-    #: where they are raised by degrees, when hardly anything is left of it
+    #: where they are raised by degrees, when the true ones are this part of them
     convinced: float = 0.99
+    #: that so many steps in a row are refused all the same shows that raised curvatures do not help
+    most_in_vain: int = 3
     #: if more is left although P is of all rows, it is the raised curvatures that hold steps back
     held_back: float = 0.1
 
@@ -99,14 +102,14 @@ class Rules(NormRules, StepRules):
     slow_newton: float = 0.03
     #: unless f fell by less than this part of what they predicted: noise
     noisy: float = 0.8
-    #: a model is right about what is left where f fell by at least this part of what it predicted
+    #: a model is right about what is left where the gain is within 1 − this of what it predicted
     right: float = 0.8
     #: what is left to gain is estimated to a factor of about this
     doubt: float = 4.0
     #: that one step has left less than this part of its gain is not believed
     believed: float = 1e-6
     #: at an end curvatures must have changed by less than this part: rows may have left a hinge
-    stood_still: float = 1e-3
+    unmoved_at_end: float = 1e-3
     #: a second look goes on until what may be hidden is this part of what is expected
     proven: float = 0.5
     #: a nonconvex run ends with a gradient so small, if no curvature is negative

@@ -19,7 +19,7 @@ from trsvr.problems.views import CurvatureView, Raising
 from trsvr.solvers.adaptive.rules import Rules
 from trsvr.solvers.base import EpochReport, State, flat, refill, refuse_other_version, within
 
-_VERSION = 5  # of the snapshots in checkpoints
+_VERSION = 6  # of the snapshots in checkpoints
 
 
 @dataclass
