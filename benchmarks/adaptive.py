@@ -103,7 +103,6 @@ OFF: dict[str, dict[str, Any]] = {
     "as it is": {},
     "no ascent in the dual": {"dual_epochs": 0},
     "the ascent to its end": {"quick_dual": 0.0, "near_start": 0.0},
-    "the ascent never takes over again": {"slower_newton": 0.0},
     "no inner steps": {"most_inner_steps": 1},
     "inner steps always": {"cheap_batch": math.inf},
     "a quarter of the rows for P": {"rows_per_pass": 1.0},

@@ -83,16 +83,9 @@ def test_newton_steps_take_over_where_the_ascent_is_slow():
     assert_allclose(result.value, trsvr.minimize(problem, NEWTON).value, rtol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        DualRules(),
-        replace(DualRules(), quick_dual=math.inf),
-        replace(DualRules(), quick_dual=math.inf, slower_newton=math.inf),
-    ],
-)
+@pytest.mark.parametrize("rules", [DualRules(), replace(DualRules(), quick_dual=math.inf)])
 def test_bits_of_a_resumed_run_and_of_any_number_of_threads(text, tmp_path, rules):
-    """In the dual, in Newton steps, and where they take turns."""
+    """In the dual, and where Newton steps take over."""
     problem, solver = model(text, 1e-6, intercept=True), DualStart(rules=rules)
     whole = trsvr.minimize(problem, solver, threads=1)
     assert phases(whole).any() or rules.quick_dual < math.inf
@@ -101,15 +94,6 @@ def test_bits_of_a_resumed_run_and_of_any_number_of_threads(text, tmp_path, rule
         path = tmp_path / f"{epochs}.ckpt"
         trsvr.minimize(problem, solver, max_epochs=epochs, checkpoint=path)
         assert_array_equal(trsvr.resume(path, problem, solver=solver, max_epochs=100).x, whole.x)
-
-
-def test_they_take_turns(text):
-    """With Newton steps that count as slow whatever they do, the ascent takes over after each, and comes to the end."""
-    rules = replace(DualRules(), quick_dual=math.inf, slower_newton=math.inf)
-    result = trsvr.minimize(model(text, 1e-5), DualStart(rules=rules))
-    kinds = phases(result)
-    assert result.success
-    assert (kinds[:-1] & ~kinds[1:]).any(), "from Newton steps back to the dual"
 
 
 def drawn(seed):
@@ -186,10 +170,6 @@ class Ascending:
     def judge(self):
         return self.solver.judge(self.problem, self.state, self.report)
 
-    def after_newton(self, contraction):
-        self.phase.active, self.own.radius.contraction = False, contraction
-        self.solver._may_take_over(self.problem, self.state, self.report)
-
 
 def test_looks_are_rare_and_end_where_the_gains_of_epochs_have_fallen_by_as_much_as_the_gap_must():
     it = Ascending(left=1.0, value=0.5, gap=1e-2, gain=1e-3, enough=1e-6)
@@ -239,18 +219,3 @@ def test_one_slow_iteration_after_a_quick_one_is_forgiven():
     it = Ascending(left=0.99, value=0.5, rate=2.0)
     it.judge()
     assert it.phase.active
-
-
-def test_the_ascent_takes_over_from_newton_steps_of_half_its_rate():
-    for contraction, expected in ((math.exp(-2.0), True), (math.exp(-9.0), False), (0.0, False)):
-        it = Ascending(left=1.0, value=1.0, rate=1.0, gap=1e-4)
-        it.after_newton(contraction)  # four passes and the look: 2/5 and 9/5 for each
-        assert it.phase.active is expected
-        assert it.ascent.begun is not expected
-
-
-@pytest.mark.parametrize("phase", [{"rate": 0.04, "gap": 1e-4}, {"rate": 1.0, "gap": 1e-2}])
-def test_an_ascent_that_was_slow_or_given_up_early_stays_so(phase):
-    it = Ascending(left=1.0, value=1.0, **phase)
-    it.after_newton(math.exp(-0.01))
-    assert not it.phase.active

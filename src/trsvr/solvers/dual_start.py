@@ -1,13 +1,13 @@
 """The adaptive mode, begun by coordinate ascent in the dual: what `trsvr.TRSVR` runs where rows can be seen.
 
-Where views offer an ascent it is tried first, and goes on while nothing is quicker. An outer iteration is then
+Where views offer an ascent it is tried first, and goes on while it is quick. An outer iteration is then
 
     some epochs of the ascent from x̃, until they seem to have gained enough
     f, ∇f and the duality gap at their end, which bounds what is left to gain
 
 and what counts is the rate at which the gap's logarithm falls, for each product's worth of work. Far from the minimum
-no Newton step is as good. Where f had not far to fall, or little is left and the ascent is not quick, one is tried, and
-the quicker of the two goes on. The ascent can take over anywhere: a dual point made from x costs it an epoch.
+no Newton step is as good. Where f had not far to fall, or little is left and the ascent is not quick, Newton steps go
+on from there to the end.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ class DualRules(Rules):
     epochs_of_rate: int = 4
     #: one slow iteration after a quick one may be chance, too: this part of the rate is kept at least
     rate_kept: float = 0.5
-    #: the ascent takes over again from Newton steps of less than this part of its rate
-    slower_newton: float = 0.7
 
 
 @dataclass
@@ -71,7 +69,6 @@ class DualPhase:
     first_value: float = -math.inf  # where it began
     gap: float = math.inf  # what is left to gain at the reference, at most
     rate: float = 0.0  # by how much log(gap) has fallen lately, for each product's worth of work
-    newton_rate: float = math.inf  # the same of the last Newton step
 
     def is_near(self, lowest: float, part: float) -> bool:
         """Whether f has less than this part of its minimum to fall, or of a bound on that, from where the run began."""
@@ -128,8 +125,7 @@ class DualStart(AdaptiveTRSVR):
         if not ascent.begun:
             own.here.start_ascent(ascent, state.x, state.gradient)
             phase.gap = ascent.gap(state.x, state.value)
-            phase.first_value = max(phase.first_value, state.value)
-            phase.first, phase.gain = True, 0.0
+            phase.first_value = state.value
             if phase.is_near(state.value - phase.gap, self.rules.near_at_once):
                 phase.active = False
                 state.x[:] = report.outcome.x
@@ -155,13 +151,10 @@ class DualStart(AdaptiveTRSVR):
         return left <= phase.enough or rate < (rules.quick_dual if late else rules.slowest_dual)
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
-        """Go on with what is quicker."""
+        """Whether the ascent goes on, or what the mode's own step was worth."""
         if _own(state).dual.active:
             return self._judge_ascent(problem, state, report)
-        progress = super().judge(problem, state, report)
-        if not report.rejected:
-            self._may_take_over(problem, state, report)
-        return progress
+        return super().judge(problem, state, report)
 
     def _judge_ascent(self, problem: Problem, state: State, report: EpochReport) -> Progress:
         """Go on with it, or hand over to Newton steps, from the better of the two points."""
@@ -183,7 +176,7 @@ class DualStart(AdaptiveTRSVR):
         lowest = state.value - gap
         near = phase.is_near(lowest, rules.near_start)
         early = not near and gap > rules.newton_from * abs(state.value)
-        quick = phase.rate > min(rules.quick_near if near else rules.quick_dual, phase.newton_rate)
+        quick = phase.rate > (rules.quick_near if near else rules.quick_dual)
         slowest = rules.slow_start if phase.first else rules.slowest_dual
         phase.active = gap > floor and phase.rate > slowest and (early or quick)
         if not phase.active and not state.value <= before.value:
@@ -203,17 +196,6 @@ class DualStart(AdaptiveTRSVR):
             by_gradient = (goal.gradient / max(float(np.abs(state.gradient).max()), goal.gradient)) ** 2
             enough = min(enough, by_gradient) if goal.decrease else by_gradient
         return self.rules.surely_enough * enough
-
-    def _may_take_over(self, problem: Problem, state: State, report: EpochReport) -> None:
-        """After a Newton step: the ascent goes on if that was much slower than it had been."""
-        own, rules, phase = _own(state), self.rules, _own(state).dual
-        if own.ascent is None:
-            return
-        left, passes = own.radius.contraction, report.gradient_evaluations / problem.n_samples + 1.0
-        phase.newton_rate = -math.log(left) / passes if left > 0.0 else math.inf
-        late = phase.gap <= rules.newton_from * abs(state.value) and phase.rate > rules.slowest_dual
-        if late and phase.newton_rate < rules.slower_newton * phase.rate:
-            phase.active, own.ascent.begun = True, False
 
 
 def _own(state: State) -> DualState:
