@@ -32,7 +32,7 @@ STRENGTHS = (0.1, 1.0, 100.0)
 GAPS = (1e-3, 1e-6, 1e-9)
 TOLERANCES = tuple(10.0**-k for k in range(1, 11))
 # TRSVRClassifier also asks that less than 1e-4 tol² of the objective is left to gain.
-OWN_TOLERANCES = (3.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
+OWN_TOLERANCES = (30.0, 10.0, 3.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 
 
 def embeddings(n, d, classes, kind=1, seed=0):

@@ -1,5 +1,8 @@
 """Dense rows with several outputs, processed as products of matrices."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -12,6 +15,7 @@ from trsvr.parts.norms import SharedNorm, correlation_factor
 from trsvr.problems import L2, LinearModel, Softmax
 from trsvr.problems.dense_outputs import DenseOutputView
 from trsvr.problems.output_curvature import OutputView
+from trsvr.solvers.dual_start import DualRules, DualStart
 
 N, P, K = 700, 37, 5
 
@@ -62,6 +66,34 @@ def test_raised_curvatures_are_those_of_other_rows(kind):
         assert here.total_weight() == pytest.approx(there.total_weight(), rel=rel)
         for ours, theirs in ((here.product(v), there.product(v)), (here.diagonal(), there.diagonal())):
             np.testing.assert_allclose(ours, theirs, atol=rel * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("view_of", [DenseOutputView, OutputView])
+def test_curvatures_are_lowered_to_what_they_were(view_of):
+    problem, _, x, v = made(np.float64, True, True)
+    view = view_of(problem)
+    view.evaluate(x)
+    before = view.total_weight(), view.product(v), view.diagonal()
+    view.raise_curvatures(1.0, 0.01)
+    assert view.total_weight() != before[0]
+    assert view.lower_curvatures(x) == 0.0  # no row is read for that
+    for now, then in zip((view.total_weight(), view.product(v), view.diagonal()), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_a_step_that_disappoints_makes_the_next_one_careful():
+    """Classes that can be told apart: the first step gains a third of what was predicted, and the next is too long."""
+    rng = np.random.default_rng(0)
+    centres, y = 0.6 * rng.standard_normal((20, 900)), rng.integers(20, size=800)
+    X = 0.35 * centres[y] + rng.standard_normal((800, 900))
+    X *= 3.0 / np.linalg.norm(X, axis=1, keepdims=True)
+    problem = LinearModel(X, y, Softmax(), L2(1e-6))
+    careful, careless = (
+        trsvr.minimize(problem, DualStart(rules=replace(DualRules(), disappointing=part))) for part in (0.5, -math.inf)
+    )
+    assert careful.success
+    assert careful.value == pytest.approx(careless.value, rel=1e-10)
+    assert careful.trace.rejected.sum() < careless.trace.rejected.sum()
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])

@@ -224,6 +224,10 @@ class CentredView(CurvatureView):
         """Raise the curvatures; returns their sum before over after."""
         return self.view.raise_curvatures(steep, flat)
 
+    def lower_curvatures(self, x: Vector) -> float:
+        """The curvatures are those of the losses again."""
+        return self.view.lower_curvatures(self.frame.outside(x))
+
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x), which is of w alone."""
         return self.view.penalty_slopes(x)

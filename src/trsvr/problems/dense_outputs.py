@@ -24,7 +24,7 @@ from trsvr._draws import Draws
 from trsvr._intrinsics import exp_minus, matrix_in
 from trsvr._linking import PART
 from trsvr._tiles import STEP, add_turned, lanes, packed, padded, times_packed
-from trsvr._vectors import dot
+from trsvr._vectors import dot, is_zero
 from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, softmax_stays_steady
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.outputs import OutputKernels
@@ -41,6 +41,7 @@ _MOST_ROWS = 3 * STEP
 # A piece of a pass has so many rows at least, and so many for each output: its own sum costs little beside them then.
 _ROWS_PER_PIECE, _ROWS_PER_OUTPUT = 512, 12
 _PIECES = 64
+_RAISED = 2**14  # slopes that are raised at a time: a near cache holds them
 _GATHERED = 8192  # rows whose probabilities are written down at a time
 _TILE = 128  # columns of a matrix that a thread makes at a time
 # Below this part of the mean of ‖x‖² a curvature along a direction may be the rounding of float32.
@@ -171,11 +172,15 @@ class OutputValues(NamedTuple):
         sums, intercepts = matrix_in(part, columns, width), part[columns * width :]
         room = self.scratch[k]
         value = 0.0
+        begins = is_zero(self.weights)  # as runs do: half of the work is spared
         for start in range(begin, end, over.together):
             count = min(over.together, end - start)
             table, beside = matrix_in(room, count, width), matrix_in(room[over.together * width :], count, columns)
             rows = in_type_of(self.weights, over.values[start : start + count], beside)
-            times_packed(rows, self.weights, table)
+            if begins:
+                table[:] = 0.0
+            else:
+                times_packed(rows, self.weights, table)
             for i in range(count):
                 mine, weight = table[i, :outputs], over.scale(start + i)
                 for j in range(outputs):
@@ -367,19 +372,29 @@ class DenseOutputView(CurvatureView):
 
     def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures as `OutputView` does; returns their sum before over after."""
-        before = float(self._curvatures.sum())
-        slopes, places, n = self._slopes.astype(np.float64), self._rows.places, np.arange(self.n_rows)
-        slopes *= 1.0 - mixed_in(1.0 + slopes[n, places], steep)[:, None]
-        slopes *= 1.0 - flat
-        slopes += flat / self.n_outputs
-        slopes[n, places] -= flat
-        shares = np.abs(slopes)
-        sums = (shares * (1.0 - shares)).sum(axis=1)
+        raised, sums, before = np.empty_like(self._slopes), np.empty(self.n_rows), float(self._curvatures.sum())
+        together = max(1, _RAISED // self.n_outputs)
+        for begin in range(0, self.n_rows, together):
+            rows = slice(begin, begin + together)
+            slopes, places = self._slopes[rows].astype(np.float64), self._rows.places[rows]
+            of_labels = np.arange(len(slopes)), places
+            slopes *= (1.0 - flat) * (1.0 - mixed_in(1.0 + slopes[of_labels], steep))[:, None]
+            slopes += flat / self.n_outputs
+            slopes[of_labels] -= flat
+            raised[rows] = slopes
+            np.abs(slopes, out=slopes)
+            slopes *= 1.0 - slopes
+            slopes.sum(axis=1, out=sums[rows])
         if self._rows.weights.size:
             sums *= self._rows.weights
-        self._raised = slopes.astype(self._type), sums
+        self._raised = raised, sums
         after = float(sums.sum())
         return before / after if after > 0.0 else 1.0
+
+    def lower_curvatures(self, x: Vector) -> float:
+        """They are kept beside the raised ones."""
+        self._raised = None
+        return 0.0
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""

@@ -98,6 +98,11 @@ class OutputView(CurvatureView):
         """The curvatures are those of the losses again."""
         self._raised = self._weights = None
 
+    def lower_curvatures(self, x: Vector) -> float:
+        """They follow from the probabilities, which are kept."""
+        self.be_plain()
+        return 0.0
+
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
         return looped_curvatures(self.kernels.regularizer, x, self.kernels.columns * self.n_outputs)

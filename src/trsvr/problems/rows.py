@@ -117,6 +117,15 @@ def _sparse_block_add(
         _sparse_add(data[begin:end], indices[begin:end], factors[k], out)
 
 
+@jitable_loop(fastmath=True)
+def _sum_of_squares(row: NDArray[Any]) -> float:
+    total = 0.0
+    for j in range(row.size):
+        entry = np.float64(row[j])
+        total += entry * entry
+    return total
+
+
 @record
 class DenseRows(NamedTuple):
     """Rows of a C-ordered array, float64 or float32."""
@@ -254,11 +263,7 @@ class DenseRows(NamedTuple):
 
     def squared_norm(self, i: int) -> float:
         """Sum of the squares of row i; not finite if an entry is not."""
-        total = 0.0
-        for j in range(self.values.shape[1]):
-            entry = np.float64(self.values[i, j])
-            total += entry * entry
-        return total
+        return _sum_of_squares(self.values[i])
 
     def touch(self, i: int) -> None:
         """Ask the memory for row i, which will be needed soon."""
@@ -386,10 +391,7 @@ class SparseRows(NamedTuple):
 
     def squared_norm(self, i: int) -> float:
         """Sum of the squares of row i; not finite if an entry is not."""
-        total = 0.0
-        for k in range(self.indptr[i], self.indptr[i + 1]):
-            total += np.float64(self.data[k]) * self.data[k]
-        return total
+        return _sum_of_squares(self.data[self.indptr[i] : self.indptr[i + 1]])
 
     def touch(self, i: int) -> None:
         """Ask the memory for the beginning of row i; the hardware follows the rest of a run by itself."""

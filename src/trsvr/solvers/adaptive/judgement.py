@@ -43,6 +43,9 @@ def _go_on(it: Iteration, outcome: Outcome, trial: Point) -> bool:
     refused, radius.accepted, radius.shortened = not radius.accepted, True, False
     if not refused:
         own.caution.after_a_good_step(rules.more_caution)
+    disappoints = before.value - state.value < rules.disappointing * outcome.predicted
+    if disappoints and own.here.prices().shared < math.inf and not own.caution.raised:
+        own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.in_vain)
     radius.contraction = trial.decrease / before.decrease if before.decrease > 0.0 else 0.0
     if not outcome.taken.is_inside and not (refused and own.nonconvex):
         radius.alpha = min(rules.grow * radius.alpha, rules.unbounded)
@@ -92,11 +95,14 @@ def _be_warned(it: Iteration, outcome: Outcome, trial: Point) -> None:
     if own.escape.direction is not None:
         own.escape.shorten(rules.shrink)
         return
-    if _shorten(it, outcome, trial):
+    shorter = _shorten(it, outcome, trial)
+    if shorter and own.here.prices().shared == math.inf:
         return
-    norm.averaged = 0
     # It is more often the curvature that is too small, far from the minimiser, than the sample.
     more = own.caution.answers_refusal(own.here.raising, own.graded, rules.more_caution, rules.in_vain)
+    if shorter:
+        return
+    norm.averaged = 0
     if more and not own.nonconvex:
         return
     radius.alpha = rules.shrink * min(radius.alpha, outcome.length or radius.alpha)

@@ -53,8 +53,7 @@ def _moved(it: Iteration) -> float:
     enough = rules.convinced if own.graded else rules.trusted
     if caution.raised and caution.apply(view, own.graded, rules.first_caution) > enough and own.radius.accepted:
         caution.give_up()
-        view.evaluate(it.state.x)
-        it.report.gradient_evaluations += it.problem.n_samples
+        it.report.gradient_evaluations += int(view.lower_curvatures(it.state.x) * it.problem.n_samples)
     weight = view.total_weight()
     moved = abs(weight - own.norm.total_weight) / weight if weight > 0.0 else 0.0
     own.norm.total_weight = weight

@@ -73,6 +73,8 @@ class Rules(NormRules, StepRules):
     first_caution: float = 1e-3
     #: it is changed by this factor when a step fails, or not
     more_caution: float = 4.0
+    #: where outputs could share a matrix they are raised after a step that gained less than this part of its prediction
+    disappointing: float = 0.5
     #: raised curvatures are given up when the true ones are this part of them
     trusted: float = 0.5
     #: that so many steps in a row are refused all the same shows that raised curvatures do not help
