@@ -36,13 +36,7 @@ from trsvr.problems.passes import (
     WeightedSum,
     add_parts,
 )
-from trsvr.problems.regularizers import (
-    least_curvature,
-    looped_curvatures,
-    looped_slopes,
-    penalty_curvatures,
-    penalty_slopes,
-)
+from trsvr.problems.regularizers import Penalty
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
@@ -181,8 +175,7 @@ class MarginView(CurvatureView):
         self.margins, self.weights = problem.memory_of_rows()
         self._total: float | None = None  # sum of the curvatures, where it is known
         self._raised = False  # whether they are
-        # One of the package's, which take arrays: a compiled call would cost ten times as much on few columns.
-        self._known_penalty = least_curvature(problem.regularizer, self.d) is not None
+        self._penalty = Penalty(problem.regularizer, self.d, self.kernels.columns)
         self._gram = SampledMatrix(problem)
         bound = curvature_bound(problem.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
@@ -243,13 +236,11 @@ class MarginView(CurvatureView):
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        find = penalty_slopes if self._known_penalty else looped_slopes
-        return find(self.problem.regularizer, x, self.kernels.columns)
+        return self._penalty.slopes(x)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        find = penalty_curvatures if self._known_penalty else looped_curvatures
-        return find(self.problem.regularizer, x, self.kernels.columns)
+        return self._penalty.curvatures(x)
 
     # ---------------------------------------------------------------------------------------------- the losses
 

@@ -195,12 +195,19 @@ class Sample(NamedTuple):
 
 
 @jitable_loop(fastmath=True)
-def chances_of(sample: Sample, weights: Vector, norms: Vector, begin: int, end: int) -> float:
-    """Sum of the chances of rows begin … end−1."""
-    total = 0.0
-    for i in range(begin, end):
-        total += min(1.0, sample.share + sample.per_weight * weights[i] * norms[i])
-    return total
+def chance_of(sample: Sample, weights: Vector, norms: Vector, i: int) -> float:
+    """The chance of row i."""
+    return min(1.0, sample.share + sample.per_weight * weights[i] * norms[i])
+
+
+@jitable_loop(fastmath=True)
+def chances_of_eight(sample: Sample, weights: Vector, norms: Vector, i: int) -> float:
+    """Sum of the chances of rows i … i+7, which a loop of unknown length would not put into one vector."""
+    first = chance_of(sample, weights, norms, i) + chance_of(sample, weights, norms, i + 4)
+    second = chance_of(sample, weights, norms, i + 1) + chance_of(sample, weights, norms, i + 5)
+    third = chance_of(sample, weights, norms, i + 2) + chance_of(sample, weights, norms, i + 6)
+    fourth = chance_of(sample, weights, norms, i + 3) + chance_of(sample, weights, norms, i + 7)
+    return (first + third) + (second + fourth)
 
 
 @record

@@ -69,7 +69,7 @@ class _View(CurvatureView):
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        return self.model.penalty_slopes(x)
+        return self.model.penalty.slopes(x)
 
     @np.errstate(all="ignore")
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
@@ -131,7 +131,7 @@ class _View(CurvatureView):
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        return self.model.penalty_curvatures(x)
+        return self.model.penalty.curvatures(x)
 
     @np.errstate(all="ignore")
     def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
@@ -139,8 +139,8 @@ class _View(CurvatureView):
         along, there, model = self.model.margins(step), x + step, self.model
         slope, curvature = self.line_of_losses(along)
         slope, curvature = slope / self.n_rows, curvature / self.n_rows
-        slope += dot(model.penalty_slopes(there), step)
-        return slope, curvature + dot(model.penalty_curvatures(there) * step, step), self.n_rows
+        slope += dot(model.penalty.slopes(there), step)
+        return slope, curvature + dot(model.penalty.curvatures(there) * step, step), self.n_rows
 
     def line_of_losses(self, along: Matrix) -> tuple[float, float]:
         """The same of the losses' sum, where margins change by so much."""
