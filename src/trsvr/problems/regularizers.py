@@ -193,7 +193,6 @@ class Penalty:
             self._same = penalty_curvatures(regularizer, np.zeros(n_parameters), penalised)
             self._same.flags.writeable = False
 
-    @np.errstate(over="ignore", invalid="ignore")
     def slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
         return self._slopes(self._regularizer, x, self._penalised) if self._same is None else self._same * x
