@@ -188,7 +188,7 @@ class LinearModel(LinearProblem):
         return {}
 
     def memory_of_rows(self) -> tuple[Vector, Vector]:
-        """Two numbers for each row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
+        """Two numbers a row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
         try:
             return self._spare.pop()
         except IndexError:

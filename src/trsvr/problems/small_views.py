@@ -136,7 +136,7 @@ class _View(CurvatureView):
     @np.errstate(all="ignore")
     def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
         """First and second derivative of f along a step, at its end; all rows are looked at."""
-        along, there, model = self.model.margins(step), x + step, self.model
+        along, there = self.model.margins(step), x + step
         slope, curvature = self.line_of_losses(along)
         slope, curvature = slope / self.n_rows, curvature / self.n_rows
         slope += dot(self._penalty.slopes(there), step)
