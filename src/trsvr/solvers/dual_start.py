@@ -42,7 +42,7 @@ class DualRules(Rules):
     #: where f has less than this part of its minimum to fall it is nearly quadratic, and Newton steps are good
     near_start: float = 0.5
     #: this part of the first dual value, which is less than the minimum: then no epoch is made at all
-    near_at_once: float = 0.6
+    near_at_once: float = 0.15
     #: else the ascent goes on there only while log(gap) falls by more than this for each product's worth of work
     quick_near: float = 1.0
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
