@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
+import scipy.special
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
@@ -315,3 +316,35 @@ def test_a_run_from_its_checkpoint_has_the_same_bits(text, tmp_path):
     resumed = trsvr.resume(tmp_path / "run.ckpt", problem, max_epochs=6)
     assert_array_equal(resumed.x, whole.x)
     assert resumed.trace["value"].tolist() == whole.trace["value"].tolist()
+
+
+# ------------------------------------------------------------------------------------- pieces that overlap
+
+
+def test_pieces_that_overlap_never_lose_what_they_gain():
+    """Rows with many columns in common: two pieces change the same weights, more than either reckons with."""
+    random, n, d, words, l2 = np.random.default_rng(0), 5400, 1500, 50, 1e-5
+    chances = 1.0 / (np.arange(d) + 20.0)
+    columns = np.stack([random.choice(d, words, replace=False, p=chances / chances.sum()) for _ in range(n)])
+    X = scipy.sparse.csr_matrix((np.full(n * words, words**-0.5), columns.ravel(), np.arange(0, n * words + 1, words)))
+    X.sort_indices()
+    y = np.where(random.logistic(size=n) < 4.0 * (X @ random.standard_normal(d)), 1.0, -1.0)
+    problem = trsvr.problems.logistic(X, y, l2=l2)
+    ascent, x = DualAscent(problem), np.zeros(X.shape[1])
+    assert ascent.pieces > 1
+    ascent.begin(x)
+
+    def dual_value(slopes):
+        a = -y * slopes
+        weights = X.T @ slopes / (l2 * n)
+        return -np.mean(scipy.special.xlogy(a, a) + scipy.special.xlog1py(1.0 - a, -a)) - 0.5 * l2 * weights @ weights
+
+    before, overlaps = dual_value(ascent.slopes), []
+    for epoch in range(5):
+        ascent.epoch(x, Draws(0, 0), epoch, never)
+        after = dual_value(ascent.slopes)
+        assert after - before >= ascent.gain > 0.0
+        assert_allclose(x, -X.T @ ascent.slopes / (l2 * n), rtol=1e-9, atol=1e-9 * np.abs(x).max())
+        overlaps.append(ascent.overlap)
+        before = after
+    assert max(overlaps) > 1.05

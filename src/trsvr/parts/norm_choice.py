@@ -26,7 +26,7 @@ class NormRules:
     #: fewer rows per column say too little about d × d numbers
     rows_per_column: float = 8.0
     #: with more rows per column P is right to a few per cent, so that more would not be seen
-    most_rows_per_column: float = 200.0
+    most_rows_per_column: float = 400.0
     #: a sample of more than this part of the rows becomes all of them: no sampling error for little more work
     nearly_all_rows: float = 1 / 3
 

@@ -148,7 +148,8 @@ class Factored(NamedTuple):
 
 def factored(losses: Matrix, penalty: Vector, before: Factored | None) -> Factored:
     """The matrices, with several outputs one for each, as a norm: the one before, while both are the same."""
-    if before is not None and before.losses is losses and np.array_equal(before.penalty, penalty):
+    same = before is not None and before.losses is losses
+    if before is not None and same and (before.penalty is penalty or np.array_equal(before.penalty, penalty)):
         return before
     norm = BlockNorm(losses, penalty) if len(losses) > 1 else DenseNorm(losses[0], penalty)
     return Factored(losses, penalty, norm)

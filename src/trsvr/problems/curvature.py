@@ -36,13 +36,7 @@ from trsvr.problems.passes import (
     WeightedSum,
     add_parts,
 )
-from trsvr.problems.regularizers import (
-    least_curvature,
-    looped_curvatures,
-    looped_slopes,
-    penalty_curvatures,
-    penalty_slopes,
-)
+from trsvr.problems.regularizers import Penalty
 from trsvr.problems.rows import DenseRows, SparseRows
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
@@ -179,9 +173,9 @@ class MarginView(CurvatureView):
         self.n_rows = problem.kernels.labels.size
         self.d = problem.n_parameters
         self.margins, self.weights = problem.memory_of_rows()
-        self._raised = False  # whether the curvatures are
-        # One of the package's, which take arrays: a compiled call would cost ten times as much on few columns.
-        self._known_penalty = least_curvature(problem.regularizer, self.d) is not None
+        self._total: float | None = None  # sum of the curvatures, where it is known
+        self._raised = False  # whether they are
+        self._penalty = Penalty(problem.regularizer, self.d, self.kernels.columns)
         self._gram = SampledMatrix(problem)
         bound = curvature_bound(problem.loss)
         self.raising = Raising.WHOLE if bound is None else Raising.GRADED
@@ -205,7 +199,8 @@ class MarginView(CurvatureView):
     def evaluate(self, x: Vector, coming: Coming = NOTHING_KNOWN) -> tuple[float, Vector]:
         """The value f and ∇f at x; the view is then of x."""
         self._raised = False
-        return self.problem.value_and_gradient(x, self.margins, self.weights)
+        value, gradient, self._total = self.problem.with_curvatures(x, self.margins, self.weights)
+        return value, gradient
 
     def snapshot(self) -> dict[str, Vector]:
         """What the view knows, for a checkpoint."""
@@ -218,33 +213,34 @@ class MarginView(CurvatureView):
             if kept.shape != known.shape or kept.dtype != known.dtype:
                 raise ValueError(f"{name} must have {known.size} numbers, got shape {kept.shape}")
             known[:] = kept
+        self._total = None
 
     def total_weight(self) -> float:
         """Sum of the curvatures."""
-        return float(self.weights.sum())
+        if self._total is None:
+            self._total = float(self.weights.sum())
+        return self._total
 
     def raise_curvatures(self, steep: float, flat: float) -> float:
         """Raise the curvatures; returns their sum before over after."""
-        before, self._raised = float(self.weights.sum()), True
+        before, self._raised = self.total_weight(), True
         loss, kernels = self.kernels.loss, self.kernels
         compiled_for(raise_weights, loss)(loss, kernels.labels, kernels.weights, self.margins, self.weights, steep)
         if flat > 0.0:
             scale = self.kernels.weights if self.kernels.weights.size else 1.0
             np.maximum(self.weights, flat * self._bound * scale, out=self.weights)
-        after = float(self.weights.sum())
+        self._total = after = float(self.weights.sum())
         return before / after if after > 0.0 else 1.0
 
     # ------------------------------------------------------------------------------------------------ penalty
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        find = penalty_slopes if self._known_penalty else looped_slopes
-        return find(self.problem.regularizer, x, self.kernels.columns)
+        return self._penalty.slopes(x)
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        find = penalty_curvatures if self._known_penalty else looped_curvatures
-        return find(self.problem.regularizer, x, self.kernels.columns)
+        return self._penalty.curvatures(x)
 
     # ---------------------------------------------------------------------------------------------- the losses
 

@@ -29,7 +29,7 @@ from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, 
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import Passes, Runs, add_parts
-from trsvr.problems.regularizers import add_penalty, looped_curvatures
+from trsvr.problems.regularizers import Penalty, add_penalty
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -326,6 +326,7 @@ class DenseOutputView(CurvatureView):
         self._sums = _Sums(self._rows, self.n_outputs, problem.n_samples, self._intercept)
         d = self._columns + int(self._intercept)
         self._gram = SampledMatrix(problem)
+        self._penalty = Penalty(kernels.regularizer, problem.n_parameters, self._columns * self.n_outputs)
         known = Prices.of_rows(problem.n_samples, d, self.n_outputs, problem.n_entries)
         self._prices = known.with_shared(self.n_rows, d, self.n_outputs)
 
@@ -396,9 +397,13 @@ class DenseOutputView(CurvatureView):
         self._raised = None
         return 0.0
 
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        return self._penalty.slopes(x)
+
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        return looped_curvatures(self.kernels.regularizer, x, self._columns * self.n_outputs)
+        return self._penalty.curvatures(x)
 
     def product(self, v: Vector) -> Vector:
         """Mean Hessian of the losses, all rows, times v."""

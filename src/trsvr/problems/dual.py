@@ -20,8 +20,10 @@ The minimiser of f is where c stands still (a proximal point method in b, or mul
 with a copy of x; then their changes of x are added. Pieces see nothing of each other, and would correct an error that
 they share several times over. How much they overlap shows in their sum, ‖Σ Δ_k‖² / Σ ‖Δ_k‖², between 0 and their
 number; in the next round each takes the steps for λ divided by that, which is safe if it is as large (Ma et al. 2017,
-CoCoA+, where it is called σ'). Every piece adds the changes of the last round up for itself, so that no thread waits
-for another's sum. Pieces and rounds follow from the data alone: the bits are those of one thread.
+CoCoA+, where it is called σ'). If it turns out to be larger, only a part of the round's changes is kept, the ratio of
+the two: of a concave D that part gains at least as large a part of what the pieces have gained by themselves. Every
+piece adds the changes of the last round up for itself, so that no thread waits for another's sum. Pieces and rounds
+follow from the data alone: the bits are those of one thread.
 """
 
 from __future__ import annotations
@@ -62,8 +64,9 @@ _PIECES = (2**17, 2**24, 2**27)
 _ENTRIES, _COPIES = 2**15, 2
 # With fewer rounds the pieces see too little of each other: what they save in time, they need in epochs.
 _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 16
-# Numbers of x whose changes are added up at once: they stay in a core's nearest cache.
-_STRETCH = 512
+# Numbers of x whose changes are added up at once: they stay in a core's nearest cache. About so many say how much
+# changes overlap.
+_STRETCH, _SEEN = 512, 8192
 # How many entries are worked off before Python may look at signals and at the clock: some hundredths of a second.
 _ENTRIES_PER_CALL = 20_000_000
 # How often a thread that waits for another's piece looks before it sleeps, about half a millisecond: pieces of a round
@@ -116,10 +119,10 @@ def _shares(entries: int, d: int, buckets: int) -> tuple[int, int]:
 
 
 @kernel(fastmath=True)
-def _merge(before: Vector, changed: Matrix, overlap: float, ease: float, columns: int, out: Vector) -> float:
-    """Add the changes of all pieces, over ``overlap``, to ``before``, and copy it; returns how much they do overlap."""
+def _overlap(before: Vector, changed: Matrix, ease: float, columns: int, scratch: Vector) -> float:
+    """How much the pieces' changes of x overlap: ‖Σ Δ_k‖² over Σ ‖Δ_k‖², from some of its numbers where d is large."""
     count = changed.shape[0]
-    together, alone, share = 0.0, 0.0, 1.0 / overlap
+    together, alone = 0.0, 0.0
     extra = 1.0 / ease - 1.0 if columns < before.size else 0.0  # the intercept counts for more, where there is one
     if extra > 0.0:
         changes = 0.0
@@ -128,9 +131,10 @@ def _merge(before: Vector, changed: Matrix, overlap: float, ease: float, columns
             changes += change
             alone += extra * change * change
         together += extra * changes * changes
-    for start in range(0, before.size, _STRETCH):
+    every = max(1, before.size // _SEEN)
+    for start in range(0, before.size, every * _STRETCH):
         end = min(start + _STRETCH, before.size)
-        old, sum_of = before[start:end], out[start:end]
+        old, sum_of = before[start:end], scratch[start:end]
         first = changed[0, start:end]
         for j in range(old.size):
             sum_of[j] = first[j] - old[j]
@@ -143,9 +147,25 @@ def _merge(before: Vector, changed: Matrix, overlap: float, ease: float, columns
                 alone += change * change
         for j in range(old.size):
             together += sum_of[j] * sum_of[j]
+    return min(max(together / alone, 1.0), float(count)) if alone > 0.0 else 1.0
+
+
+@kernel(fastmath=True)
+def _merge(before: Vector, changed: Matrix, share: float, out: Vector) -> None:
+    """Add ``share`` times the changes of all pieces to ``before``, and copy it."""
+    for start in range(0, before.size, _STRETCH):
+        end = min(start + _STRETCH, before.size)
+        old, sum_of = before[start:end], out[start:end]
+        first = changed[0, start:end]
+        for j in range(old.size):
+            sum_of[j] = first[j] - old[j]
+        for k in range(1, changed.shape[0]):
+            other = changed[k, start:end]
+            for j in range(old.size):
+                sum_of[j] += other[j] - old[j]
+        for j in range(old.size):
             old[j] += share * sum_of[j]
             sum_of[j] = old[j]
-    return min(max(together / alone, 1.0), float(count)) if alone > 0.0 else 1.0
 
 
 @record
@@ -159,8 +179,9 @@ class DualEpoch(NamedTuple):
     start: Vector
     points: Matrix  # x before the round: each piece keeps it for itself, near its own core
     copies: Any  # x for each piece of a round, which works on it
-    overlaps: Vector  # of a round
+    overlaps: Vector  # that a round and the one before reckon with
     slopes: Vector
+    earlier: Vector  # slopes before their step
     norms: Vector
     buckets: Indices  # where they begin
     shares: Indices  # piece k has the buckets shares[k] … shares[k+1]−1
@@ -170,20 +191,41 @@ class DualEpoch(NamedTuple):
     ease: float
 
     def merge_into(self, kernels: Any, around: int, place: int, out: Vector) -> float:
-        """The point before a round, in ``out`` and where a piece keeps it; returns how much pieces overlap."""
+        """The point before a round, in ``out`` and where a piece keeps it; returns how much the last one's overlap."""
         before = self.points[place, : self.start.size]
         if around == 0:
             copy_into(self.start, before)
             copy_into(self.start, out)
             return self.overlaps[1]
         last = (around - 1) % 2
-        return _merge(before, self.copies[last], self.overlaps[last], self.ease, kernels.columns, out)
+        overlap = _overlap(before, self.copies[last], self.ease, kernels.columns, out)
+        _merge(before, self.copies[last], 1.0 / max(overlap, self.overlaps[last]), out)
+        return overlap
+
+    def take_back(self, overlap: float, around: int, place: int) -> None:
+        """Where the last round's changes overlap more than was reckoned with, only a part of them has been made."""
+        part = self.overlaps[(around - 1) % 2] / overlap
+        if around > 0 and part < 1.0:
+            piece = (around - 1) * self.copies.shape[1] + place
+            self.gains[piece] *= part
+            for k in range(self.shares[piece], self.shares[piece + 1]):
+                begin = self.buckets[k]
+                for i in range(begin, min(begin + self.bucket_size, self.slopes.size)):
+                    self.slopes[i] = self.earlier[i] + part * (self.slopes[i] - self.earlier[i])
+
+    def finish(self, kernels: Any, rounds: int, out: Vector) -> float:
+        """The point after so many rounds, in ``out``; returns how much changes overlap."""
+        overlap = self.merge_into(kernels, rounds, 0, out)
+        for place in range(self.copies.shape[1]):
+            self.take_back(overlap, rounds, place)
+        return overlap
 
     def ascend(self, kernels: Any, piece: int) -> None:
         """One piece: a copy of x, and a step on each of its rows."""
         around, place = piece // self.copies.shape[1], piece % self.copies.shape[1]
         x = self.copies[around % 2, place]
         overlap = self.merge_into(kernels, around, place, x)
+        self.take_back(overlap, around, place)
         if place == 0:
             self.overlaps[around % 2] = overlap
         gain = 0.0
@@ -195,7 +237,7 @@ class DualEpoch(NamedTuple):
                     slope, per_slope = self.slopes[i], weight * overlap * self.per_slope
                     q = self.norms[i] * per_slope
                     chosen = kernels.loss.dual_step(slope, kernels.margin(i, x), kernels.labels[i], q)
-                    self.slopes[i] = chosen
+                    self.earlier[i], self.slopes[i] = slope, chosen
                     change = chosen - slope
                     gain += weight * q * change * change
                     kernels.rows.add(i, -per_slope * change, x)
@@ -283,7 +325,7 @@ class DualAscent:
         self.pieces, self.rounds = _shares(problem.n_entries, problem.n_parameters, self.buckets)
         #: ‖x_i‖² plus what the intercept adds
         self.norms = problem.squared_rows + (self.ease - 1.0 if problem.intercept else 0.0)
-        self.slopes = np.zeros(rows)
+        self.slopes, self._earlier = np.zeros(rows), np.zeros(rows)
         self.per_slope = 1.0 / (self.strength * self.n)
         self.overlap = 1.0
         #: a lower bound on what the last epoch has added to the dual: Σ s_i q_i (u₊ − u_i)² / 2N
@@ -305,7 +347,7 @@ class DualAscent:
         x, nothing = np.zeros(self.problem.n_parameters), np.zeros(0)
         epoch, none = self._epoch(x, np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64)
         compiled_for(_ascend, self.kernels, epoch)(self.kernels, epoch, none, none, 0, 0, 0)
-        compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, 0, 0, x)
+        compiled_for(DualEpoch.finish, self.kernels, epoch)(epoch, self.kernels, 0, x)
         self.problem.passes.warm_up(ConjugateSum(self.slopes), self.kernels)
         compiled_for(_slopes_at, self.kernels)(self.kernels, nothing, nothing)
         compiled_for(_mean_conjugate, self.kernels)(self.kernels, nothing, 1.0, 1)
@@ -363,14 +405,14 @@ class DualAscent:
             self._work_off(epoch, begun, made)
             if time_is_up():
                 break
-        self.overlap = compiled_for(DualEpoch.merge_into, self.kernels, epoch)(epoch, self.kernels, made, 0, at)
+        self.overlap = compiled_for(DualEpoch.finish, self.kernels, epoch)(epoch, self.kernels, made, at)
         self.gain = 0.5 * float(epoch.gains[: made * self.pieces].sum()) / self.n
         x[:] = self.frame.inside(at)
         return min(int(epoch.shares[made * self.pieces]) * self.bucket_size, self.n)
 
     def _epoch(self, x: Vector, order: Indices) -> DualEpoch:
         shares = np.linspace(0, order.size, self.rounds * self.pieces + 1).astype(np.int64)
-        room = x, *self._room, np.array([1.0, self.overlap]), self.slopes, self.norms
+        room = x, *self._room, np.array([1.0, self.overlap]), self.slopes, self._earlier, self.norms
         return DualEpoch(*room, order, shares, self.bucket_size, np.zeros(shares.size), self.per_slope, self.ease)
 
     def _work_off(self, epoch: DualEpoch, first: int, last: int) -> None:

@@ -24,7 +24,7 @@ from trsvr.problems.curvature import MarginView
 from trsvr.problems.dense_outputs import DenseOutputView
 from trsvr.problems.families import FAMILIES, Binomial, check_family, outside_domain, shares_of
 from trsvr.problems.losses import Logistic, PseudoHuber, Softmax, Squared, SquaredHinge, labels_of
-from trsvr.problems.margins import MarginKernels, WeightedRows
+from trsvr.problems.margins import SCRATCH, MarginKernels, WeightedRows
 from trsvr.problems.matrix import as_matrix, as_rows, first_bad_entry, piece_bounds, take_rows
 from trsvr.problems.output_curvature import OutputView
 from trsvr.problems.outputs import OutputKernels
@@ -188,14 +188,11 @@ class LinearModel(LinearProblem):
         return {}
 
     def memory_of_rows(self) -> tuple[Vector, Vector]:
-        """Two zeros for each row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
+        """Two numbers a row, in an earlier run's memory where there is some: new pages cost as much as a pass."""
         try:
-            memory = self._spare.pop()
+            return self._spare.pop()
         except IndexError:
             return np.zeros(self.kernels.labels.size), np.zeros(self.kernels.labels.size)
-        for vector in memory:
-            vector.fill(0.0)
-        return memory
 
     def keep_memory(self, first: Vector, second: Vector) -> None:
         """Keep what a view has used, unless that is much."""
@@ -321,6 +318,18 @@ class LinearModel(LinearProblem):
         total, gradient = self.summed(GradientSum(x, margins, weights), 1.0 / self.n_samples)
         penalty = add_penalty(self.regularizer, x, self.n_penalised, gradient)
         return total / self.n_samples + penalty, gradient
+
+    def with_curvatures(self, x: Vector, margins: Vector, weights: Vector) -> tuple[float, Vector, float]:
+        """The same with one output, and the sum of the curvatures that it keeps."""
+        x, gradient = self._point("x", x), np.empty(self.n_parameters)
+
+        def use(totals: Vector, parts: Matrix) -> tuple[float, float]:
+            add_parts(parts, 0, totals.size, 1.0 / self.n_samples, gradient)
+            return float(totals.sum()), float(parts[: totals.size, x.size + SCRATCH].sum())
+
+        total, curvatures = self.passes.sums(GradientSum(x, margins, weights), self.kernels, use)
+        penalty = add_penalty(self.regularizer, x, self.n_penalised, gradient)
+        return total / self.n_samples + penalty, gradient, curvatures
 
     def summed(self, task: Any, factor: float) -> tuple[float, Vector]:
         """Total of a pass over all rows, and its vector times ``factor``."""

@@ -80,6 +80,15 @@ def _block_value(count: int, block: Vector) -> float:
     return total + math.log(product)
 
 
+@jitable_loop(fastmath=True)
+def _total(count: int, numbers: Vector) -> float:
+    """Sum of the first ones."""
+    total = 0.0
+    for k in range(count):
+        total += numbers[k]
+    return total
+
+
 @jitable_loop()
 def _weigh(weights: Vector, block: Vector) -> float:
     """Multiply slopes and curvatures by the weights, and return the weighted sum of the losses."""
@@ -185,6 +194,22 @@ class Sample(NamedTuple):
     per_weight: float
 
 
+@jitable_loop(fastmath=True)
+def chance_of(sample: Sample, weights: Vector, norms: Vector, i: int) -> float:
+    """The chance of row i."""
+    return min(1.0, sample.share + sample.per_weight * weights[i] * norms[i])
+
+
+@jitable_loop(fastmath=True)
+def chances_of_eight(sample: Sample, weights: Vector, norms: Vector, i: int) -> float:
+    """Sum of the chances of rows i … i+7, which a loop of unknown length would not put into one vector."""
+    first = chance_of(sample, weights, norms, i) + chance_of(sample, weights, norms, i + 4)
+    second = chance_of(sample, weights, norms, i + 1) + chance_of(sample, weights, norms, i + 5)
+    third = chance_of(sample, weights, norms, i + 2) + chance_of(sample, weights, norms, i + 6)
+    fourth = chance_of(sample, weights, norms, i + 3) + chance_of(sample, weights, norms, i + 7)
+    return (first + third) + (second + fourth)
+
+
 @record
 class Factors(NamedTuple):
     """What rows are multiplied with in the two matrices of a fitted model's covariance."""
@@ -212,8 +237,8 @@ class MarginKernels(NamedTuple):
         return 2 * batch_size
 
     def pass_room(self) -> int:
-        """Numbers that ``scratch`` must hold in a pass over all rows."""
-        return SCRATCH
+        """Numbers that ``scratch`` must hold in a pass over all rows; behind a block's the sum of the curvatures."""
+        return SCRATCH + 1
 
     def margin(self, i: int, x: Vector) -> float:
         """z_i at x."""
@@ -271,7 +296,8 @@ class MarginKernels(NamedTuple):
     ) -> float:
         """Losses of rows begin … end−1, summed, and their gradients, added to ``out``.
 
-        ``margins`` keeps z_i and ``weights`` the weighted curvature at z_i, unless they are empty.
+        ``margins`` keeps z_i and ``weights`` the weighted curvature at z_i, unless they are empty; the sum of these is
+        added to the last number of ``scratch``.
         """
         total = 0.0
         block = self.rows.block()
@@ -289,6 +315,7 @@ class MarginKernels(NamedTuple):
                     margins[start + k] = scratch[k]
                 for k in range(count):
                     weights[start + k] = scratch[CURVATURES + k]
+                scratch[SCRATCH] += _total(count, scratch[CURVATURES:])
             self.weighted_rows().block_add_rows(start, count, scratch[SLOPES:], out)
         return total
 

@@ -17,7 +17,7 @@ from trsvr.problems.certificate import GapFacts, between_outputs, linear_facts, 
 from trsvr.problems.curvature import SampledMatrix
 from trsvr.problems.outputs import OutputKernels
 from trsvr.problems.passes import KeptDiagonalSum, KeptProductSum
-from trsvr.problems.regularizers import looped_curvatures
+from trsvr.problems.regularizers import Penalty
 from trsvr.problems.views import NOTHING_KNOWN, Coming, CurvatureView, Prices, Raising
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class OutputView(CurvatureView):
         assert isinstance(kernels, OutputKernels)
         self.problem, self.kernels = problem, kernels
         self.n_rows, self.d, self.n_outputs = kernels.labels.size, problem.n_parameters, kernels.classes
+        self._penalty = Penalty(kernels.regularizer, self.d, kernels.columns * self.n_outputs)
         self._probabilities = np.zeros((self.n_rows, self.n_outputs))
         self._gram = SampledMatrix(problem)  # of one output at a time
         self._raised: Matrix | None = None
@@ -103,9 +104,13 @@ class OutputView(CurvatureView):
         self.be_plain()
         return 0.0
 
+    def penalty_slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        return self._penalty.slopes(x)
+
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        return looped_curvatures(self.kernels.regularizer, x, self.kernels.columns * self.n_outputs)
+        return self._penalty.curvatures(x)
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """Mean Hessian blocks of the losses, each from about so many rows; and how many rows that took together."""

@@ -16,7 +16,7 @@ from trsvr import _threads
 from trsvr._arrays import Indices, Matrix, Vector
 from trsvr._compile import compiled_for, kernel, record
 from trsvr._intrinsics import fetch_add, matrix_in
-from trsvr.problems.margins import Factors, Sample
+from trsvr.problems.margins import Factors, Sample, chance_of, chances_of_eight
 
 # What the calling thread works off before Python may look at signals, in numbers read: some hundredths of a second.
 _NUMBERS_PER_CALL = 20_000_000
@@ -26,6 +26,10 @@ _WORTH_A_THREAD = 2**19
 _NUMBERS_PER_ROW = 8
 #: An entry of sparse rows costs as much as so many numbers: it has a column, and that lies anywhere.
 NUMBERS_PER_ENTRY = 5
+# Rows whose chances to be in a sample are added up at once: mostly none of them is. Below this sum, that is, not one:
+# in another order it may have rounded differently.
+_TOGETHER = 8
+_NO_ROW = 1.0 - 1e-12
 
 
 class Runs(NamedTuple):
@@ -195,14 +199,23 @@ class GramSum(NamedTuple):
         passed = self.offsets[k]
         taken = 0
         filled = 0
-        for i in range(begin, end):
-            chance = min(1.0, self.sample.share + self.sample.per_weight * self.weights[i] * self.norms[i])
-            passed += chance
-            if passed < 1.0:
-                continue
-            passed -= 1.0
-            taken += 1
-            filled = rows.add_outer_square(i, self.weights[i] / chance, self.one, block, filled, matrix)
+        i = begin
+        while i < end:
+            if i + 8 <= end:
+                chances = chances_of_eight(self.sample, self.weights, self.norms, i)
+                if passed + chances < _NO_ROW:
+                    passed += chances
+                    i += 8
+                    continue
+            for k in range(i, min(i + 8, end)):
+                chance = chance_of(self.sample, self.weights, self.norms, k)
+                passed += chance
+                if passed < 1.0:
+                    continue
+                passed -= 1.0
+                taken += 1
+                filled = rows.add_outer_square(k, self.weights[k] / chance, self.one, block, filled, matrix)
+            i += 8
         rows.finish_squares(block, filled, matrix)
         return taken
 

@@ -179,6 +179,29 @@ def looped_curvatures(regularizer: Any, x: Vector, d: int) -> Vector:
     return out
 
 
+class Penalty:
+    """∇r and the diagonal of ∇²r as vectors: what views say of a regulariser. Answers are not to be written to."""
+
+    def __init__(self, regularizer: Any, n_parameters: int, penalised: int) -> None:
+        self._regularizer, self._penalised = regularizer, penalised
+        # Compiled calls cost ten times as much on few columns; formulas of the user's may take numbers only.
+        takes_arrays = least_curvature(regularizer, penalised) is not None
+        self._slopes = penalty_slopes if takes_arrays else looped_slopes
+        self._curvatures = penalty_curvatures if takes_arrays else looped_curvatures
+        self._same: Vector | None = None  # the curvatures, where they are the same everywhere
+        if isinstance(regularizer, L2):
+            self._same = penalty_curvatures(regularizer, np.zeros(n_parameters), penalised)
+            self._same.flags.writeable = False
+
+    def slopes(self, x: Vector) -> Vector:
+        """∇r(x)."""
+        return self._slopes(self._regularizer, x, self._penalised) if self._same is None else self._same * x
+
+    def curvatures(self, x: Vector) -> Vector:
+        """Diagonal of ∇²r(x)."""
+        return self._curvatures(self._regularizer, x, self._penalised) if self._same is None else self._same
+
+
 def _add_penalty(regularizer: Any, x: Vector, d: int, out: Vector) -> float:
     total = 0.0
     for j in range(d):

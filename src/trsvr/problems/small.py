@@ -29,7 +29,7 @@ from trsvr.problems.losses import (
     sharing,
 )
 from trsvr.problems.matrix import as_matrix
-from trsvr.problems.regularizers import L2, DoubleWell, Sum, penalty_curvatures, penalty_slopes
+from trsvr.problems.regularizers import L2, DoubleWell, Penalty, Sum
 from trsvr.problems.rows import DenseRows
 from trsvr.problems.views import Prices
 
@@ -156,7 +156,7 @@ class SmallModel:
         """The same rows under another penalty."""
         other = object.__new__(SmallModel)
         vars(other).update(vars(self), regularizer=regularizer)
-        vars(other).pop("_stiffness", None)
+        vars(other).pop("penalty", None)
         return other
 
     @cached_property
@@ -268,7 +268,7 @@ class SmallModel:
     @np.errstate(all="ignore")
     def hessian_product(self, x: Vector, v: Vector) -> Vector:
         """∇²f(x) v."""
-        return self.product(self.evaluate(x)[3], v) + self.penalty_curvatures(x) * v
+        return self.product(self.evaluate(x)[3], v) + self.penalty.curvatures(x) * v
 
     @np.errstate(all="ignore")
     def product(self, curvatures: Matrix, v: Vector) -> Vector:
@@ -282,30 +282,16 @@ class SmallModel:
 
     # ------------------------------------------------------------------------------------------------- the penalty
 
-    def penalty_slopes(self, x: Vector) -> Vector:
-        """∇r(x)."""
-        known = self._stiffness
-        return penalty_slopes(self.regularizer, x, self.penalised) if known is None else known * x
-
-    def penalty_curvatures(self, x: Vector) -> Vector:
-        """Diagonal of ∇²r(x); not to be written to."""
-        known = self._stiffness
-        return penalty_curvatures(self.regularizer, x, self.penalised) if known is None else known
-
     @cached_property
-    def _stiffness(self) -> Vector | None:
-        """The same where it is the same everywhere."""
-        if not isinstance(self.regularizer, L2):
-            return None
-        found = penalty_curvatures(self.regularizer, np.zeros(self.n_parameters), self.penalised)
-        found.flags.writeable = False
-        return found
+    def penalty(self) -> Penalty:
+        """The regulariser's part of derivatives."""
+        return Penalty(self.regularizer, self.n_parameters, self.penalised)
 
 
 def dot_of_rows(a: Vector, b: Vector) -> float:
     """Σ a_i b_i over the rows, which may be many."""
     with one_blas_thread():
-        return float(np.vdot(a, b))
+        return float(a.dot(b))
 
 
 def squared_norms(matrix: Any) -> Vector:

@@ -49,7 +49,7 @@ class _View(CurvatureView):
     """What the views share."""
 
     def __init__(self, model: SmallModel) -> None:
-        self.model, self.n_rows = model, model.n
+        self.model, self.n_rows, self._penalty = model, model.n, model.penalty
         if type(self) not in model.prices:
             model.prices[type(self)] = self._find_prices()
         self._prices = model.prices[type(self)]
@@ -69,7 +69,7 @@ class _View(CurvatureView):
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
-        return self.model.penalty_slopes(x)
+        return self._penalty.slopes(x)
 
     @np.errstate(all="ignore")
     def gap_facts(self, x: Vector, value: float) -> GapFacts | None:
@@ -131,16 +131,16 @@ class _View(CurvatureView):
 
     def penalty_curvatures(self, x: Vector) -> Vector:
         """Diagonal of ∇²r(x)."""
-        return self.model.penalty_curvatures(x)
+        return self._penalty.curvatures(x)
 
     @np.errstate(all="ignore")
     def line(self, x: Vector, gradient: Vector, step: Vector) -> tuple[float, float, int]:
         """First and second derivative of f along a step, at its end; all rows are looked at."""
-        along, there, model = self.model.margins(step), x + step, self.model
+        along, there = self.model.margins(step), x + step
         slope, curvature = self.line_of_losses(along)
         slope, curvature = slope / self.n_rows, curvature / self.n_rows
-        slope += dot(model.penalty_slopes(there), step)
-        return slope, curvature + dot(model.penalty_curvatures(there) * step, step), self.n_rows
+        slope += dot(self._penalty.slopes(there), step)
+        return slope, curvature + dot(self._penalty.curvatures(there) * step, step), self.n_rows
 
     def line_of_losses(self, along: Matrix) -> tuple[float, float]:
         """The same of the losses' sum, where margins change by so much."""

@@ -40,7 +40,7 @@ class DualRules(Rules):
     #: where f has less than this part of its minimum to fall it is nearly quadratic, and Newton steps are good
     near_start: float = 0.5
     #: or, by the first dual value, which is below the minimum, less than this part of it: then no epoch is made
-    near_at_once: float = 0.6
+    near_at_once: float = 0.15
     #: else the ascent goes on there only while log(gap) falls by more than this for each product's worth of work
     quick_near: float = 1.0
     #: else Newton steps are tried when this part of |f| is left at most: further away they are slow
