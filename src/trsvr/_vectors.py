@@ -32,7 +32,7 @@ def _dot(a: Vector, b: Vector) -> float:
 
 def dot(a: Vector, b: Vector) -> float:
     """Σ a_j b_j."""
-    return float(a.dot(b)) if a.size <= SHORT else _dot(a, b)
+    return float(np.vdot(a, b)) if a.size <= SHORT else _dot(a, b)
 
 
 @kernel(fastmath=True)

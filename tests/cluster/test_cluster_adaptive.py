@@ -31,8 +31,8 @@ def models(client, lengths, sparse=False, d=9, **options):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "CSR"])
 def test_one_block_takes_the_same_path(client, sparse, monkeypatch):
     monkeypatch.setattr("trsvr.problems.small_views.is_smooth", lambda loss: False)  # on a cluster no step is stretched
-    there, here = models(client, [7000], sparse)
-    there.rows_worth = 70_000  # all the inner steps that there are in memory
+    there, here = models(client, [14_000], sparse)
+    there.rows_worth = 140_000  # all the inner steps that there are in memory
     # Asked for, inner steps are always made; left to the method, a run in memory has fewer than one on a cluster.
     results = [trsvr.minimize(one, trsvr.TRSVR(inner_steps=10), seed=2) for one in (there, here)]
     assert results[1].trace["inner_steps"].max() > 1  # inner steps were made, on rows that came here
@@ -45,7 +45,7 @@ def test_one_block_takes_the_same_path(client, sparse, monkeypatch):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "CSR"])
 @pytest.mark.parametrize("count", [3, 8])
 def test_blocks_give_the_same_minimiser_in_two_rounds(client, count, sparse):
-    there, here = models(client, [9 * length for length in LENGTHS[count]], sparse)
+    there, here = models(client, [20 * length for length in LENGTHS[count]], sparse)
     rounds = []
     with trsvr.dask.Traffic(client) as traffic:
         result = trsvr.minimize(there, callback=lambda _: rounds.append(traffic.counts().rounds))
@@ -70,7 +70,7 @@ def test_refused_steps_and_far_starts_keep_to_two_rounds(client):
 
 
 def test_a_batch_too_large_to_travel_is_summed_where_it_lies(client):
-    there, here = models(client, [9 * length for length in LENGTHS[3]])
+    there, here = models(client, [20 * length for length in LENGTHS[3]])
     there.rows_worth = 0
     with trsvr.dask.Traffic(client) as traffic:
         rounds = []
@@ -161,7 +161,7 @@ def classes(count):
 def test_without_a_matrix_two_rounds_are_enough(client, case):
     """Conjugate gradients on rows that are here, products with the whole Hessian in the second round."""
     norm = case.split(",")[0] if "softmax" not in case else "auto"
-    lengths = [9 * length for length in LENGTHS[3]]
+    lengths = [20 * length for length in LENGTHS[3]]
     if "softmax" in case:
         X, y = classes(sum(lengths))
         options = {"loss": problems.Softmax(), "intercept": True}
@@ -250,7 +250,7 @@ def far_columns(count, outputs):
 
 def test_the_diagonal_of_columns_far_from_zero_is_about_their_means(client):
     """By the rows that are here: no digits are left in that of rows as they are."""
-    lengths = [9 * length for length in LENGTHS[3]]
+    lengths = [20 * length for length in LENGTHS[3]]
     X, y = far_columns(sum(lengths), 3)
     there = trsvr.dask.LinearModel(
         cut(X, lengths), cut(y, lengths), problems.Softmax(), intercept=True, client=client, rows_at_once=3000

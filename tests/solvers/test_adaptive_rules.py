@@ -84,7 +84,7 @@ def test_which_norm_pays():
 
 
 def test_rows_of_the_first_matrix_lie_between_their_bounds():
-    assert first_rows(10**6, 50, RULES) == 200 * 50
+    assert first_rows(10**6, 50, RULES) == 400 * 50
     assert first_rows(80_000, 50, RULES) == 4 * 80_000 // 50
     assert first_rows(10_000, 100, RULES) == 8 * 100
     assert first_rows(2000, 100, RULES) == 2000  # 800 of them would be more than a third: all

@@ -291,7 +291,7 @@ class SmallModel:
 def dot_of_rows(a: Vector, b: Vector) -> float:
     """Σ a_i b_i over the rows, which may be many."""
     with one_blas_thread():
-        return float(a.dot(b))
+        return float(np.vdot(a, b))
 
 
 def squared_norms(matrix: Any) -> Vector:
