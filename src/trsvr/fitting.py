@@ -278,7 +278,7 @@ def _bounds(bounds: Any, start: Vector) -> tuple[Vector, Vector]:
 
 def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Vector, Vector]) -> LeastSquaresResult:
     """SciPy's account of a run."""
-    x, njev = result.x, problem.njev
+    x = result.x
     residuals = problem.residuals_at(x)
     matrix = np.concatenate([rows for _, rows in problem.jacobian_rows(x, residuals, True)])
     terms = problem.terms(residuals)
@@ -301,7 +301,7 @@ def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Ve
         optimality=float(np.abs(gradient).max()),
         active_mask=np.zeros(x.size, dtype=int),
         nfev=1 + result.epochs,
-        njev=njev,
+        njev=problem.njev,
         status=0 if limit else codes.get(result.status, -1),
         message=result.message,
         success=result.success,

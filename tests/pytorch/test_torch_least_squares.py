@@ -113,7 +113,7 @@ def test_sums_of_the_device_are_those_of_the_rows(loss, weights, monkeypatch):
     x = problem.start()
     residuals = problem.residuals_at(x)
     found = problem.squares(x, residuals, True)
-    blocks = list(problem.linearized(x, residuals, True))
+    blocks = list(problem.penalised(x, problem.linearized(x, residuals, True)))
     J = np.concatenate([block.jacobian for block in blocks])
     assert_allclose(found.matrix, J.T @ J, rtol=1e-12, atol=1e-15)
     assert_allclose(found.gradient, J.T @ np.concatenate([block.residuals for block in blocks]), rtol=1e-10, atol=1e-15)

@@ -102,7 +102,7 @@ def _of_least_squares(problem: ResidualProblem, x: Vector, known_variance: float
     if not np.isfinite(value):
         raise ValueError("result must be a point where the residuals are finite")
     d, m = x.size, residuals.size
-    sums = sums_of(problem.linearized(x, residuals, True), max(m, d), d, True)
+    sums = sums_of(problem.penalised(x, problem.linearized(x, residuals, True)), max(m, d), d, True)
     columns = np.where(sums.columns > 0.0, sums.columns, 1.0)
     _, values, right = np.linalg.svd(sums.matrix / columns)
     rank = int(np.sum(values > np.finfo(float).eps * max(m, d) * values.max(initial=0.0)))

@@ -131,6 +131,17 @@ class ModelResiduals(ResidualProblem):
             sums.add(self._jacobian(rows), terms.curvatures[places], terms.slopes[places])
         return self.with_penalty(x, *sums.means(self.n_samples), 1.0)
 
+    def pulled(self, x: Vector, residuals: Vector, slopes: Vector) -> Vector:
+        """J(x)ᵀ times a vector: one backward pass."""
+        self.load(x)
+        total = torch.zeros(self.n_parameters, dtype=torch.float64, device=self._flat.device)
+        for rows in all_blocks(self.n_samples, 4 * self._at_once()):
+            outputs = self._forward(rows).reshape(-1)
+            given = torch.as_tensor(slopes[self._places(rows)]).to(outputs)
+            found = torch.autograd.grad(outputs, self._flat.tensors, given, allow_unused=True)
+            total += self._flat.join(found).double()
+        return np.asarray(total.cpu().numpy())
+
     def sampled(self, x: Vector, residuals: Vector) -> Squares | None:
         """J̃ᵀJ̃ from some rows, always the same, and the gradient from all: one backward pass."""
         n, d, k = self.n_samples, self.n_parameters, self._outputs()
@@ -138,19 +149,14 @@ class ModelResiduals(ResidualProblem):
             return None
         self.load(x)
         terms, sums = self.terms(residuals), _DeviceSums(d, self._flat.device)
-        gradient = torch.zeros(d, dtype=torch.float64, device=self._flat.device)
-        for rows in all_blocks(n, 4 * self._at_once()):
-            outputs = self._forward(rows).reshape(-1)
-            slopes = torch.as_tensor(terms.slopes[self._places(rows)]).to(outputs)
-            found = torch.autograd.grad(outputs, self._flat.tensors, slopes, allow_unused=True)
-            gradient += self._flattened(found).double()
+        gradient = self.pulled(x, residuals, terms.slopes) / n
         count = max(_SAMPLED * d // k, n // _PART)
         chosen = np.sort(np.random.default_rng(n).choice(n, count, replace=False))
         for begin in range(0, count, self._at_once()):
             rows = chosen[begin : begin + self._at_once()]
             sums.add(self._jacobian(rows), terms.curvatures[self._places(rows)])
         matrix = sums.means(count)[0]
-        return self.with_penalty(x, matrix, (gradient / n).cpu().numpy(), 1.0 + count / n)
+        return self.with_penalty(x, matrix, gradient, 1.0 + count / n)
 
     def _outputs(self) -> int:
         """Residuals of a row."""
@@ -160,11 +166,6 @@ class ModelResiduals(ResidualProblem):
         """Where the residuals of some rows are among all."""
         k = self._outputs()
         return (rows[:, None] * k + np.arange(k)).reshape(-1)
-
-    def _flattened(self, parts: Any) -> Tensor:
-        """Gradients by parameter as one vector."""
-        known = zip(parts, self._flat.tensors, strict=True)
-        return torch.cat([(torch.zeros_like(t) if part is None else part).reshape(-1) for part, t in known])
 
     def _jacobian(self, rows: Indices) -> Tensor:
         if self._transforms:
