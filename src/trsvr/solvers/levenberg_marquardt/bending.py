@@ -12,8 +12,9 @@ from trsvr.solvers.levenberg_marquardt.run import Run
 
 _EPSILON = float(np.finfo(float).eps)
 _FOURTH_ROOT = _EPSILON**0.25
-# A second difference below this many units of the sum's last place is rounding, unless it was made as long as it may be.
-_ROUNDING, _LONGER = 1e4 * _EPSILON, 10.0
+# A difference below this part of the numbers that it is made of is rounding. One of residuals is to be so much larger,
+# or as long as it may be.
+_ROUNDING, _FELT, _LONGER = 8.0 * _EPSILON, 1e3, 10.0
 
 
 def bending_at(run: Run) -> Bending:
@@ -49,6 +50,7 @@ class FromJacobians(_Bending):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._pull = self.here.sums.gradient - self.problem.l2 * (self.here.x - self.problem.towards)
+        self._rounding = _ROUNDING * math.sqrt(2.0 * self.here.value) * self.here.sums.columns
 
     def along(self, direction: Vector) -> Vector:
         """S times a direction."""
@@ -56,7 +58,8 @@ class FromJacobians(_Bending):
         most = int(np.abs(direction).argmax())
         length = float((x[most] - self.here.x[most]) / direction[most])
         self.run.own.passes += 1.0
-        return (self.problem.pulled(x, self.here.residuals, self.slopes) - self._pull) / length
+        change = self.problem.pulled(x, self.here.residuals, self.slopes) - self._pull
+        return np.where(np.abs(change) <= self._rounding, 0.0, change) / length
 
     def whole(self) -> Matrix | None:
         """S; None where it is not finite."""
@@ -98,8 +101,11 @@ class FromResiduals(_Bending):
             change = self._at(ahead) - 2.0 * self._alone[j] + self._value
             if math.isfinite(change):
                 break
-        self._own[j] = change / self._moved[j] ** 2
-        return not abs(change) <= self._rounding
+        self._own[j] = self._seen(change) / self._moved[j] ** 2
+        return not abs(change) <= _FELT * self._rounding
+
+    def _seen(self, change: float) -> float:
+        return 0.0 if abs(change) <= self._rounding else change
 
     def _at(self, x: Vector) -> float:
         self.run.own.passes += 1.0
@@ -114,7 +120,7 @@ class FromResiduals(_Bending):
         for j, by in enumerate(self._moved):
             x = there.copy()
             x[j] += by
-            found[j] = (self._at(x) - value - self._alone[j] + self._value) / (length * by)
+            found[j] = self._seen(self._at(x) - value - self._alone[j] + self._value) / (length * by)
         return found
 
     def whole(self) -> Matrix | None:
@@ -125,7 +131,7 @@ class FromResiduals(_Bending):
                 x = self.here.x.copy()
                 x[[j, k]] += self._moved[[j, k]]
                 mixed = self._at(x) - self._alone[j] - self._alone[k] + self._value
-                second[j, k] = second[k, j] = mixed / (self._moved[j] * self._moved[k])
+                second[j, k] = second[k, j] = self._seen(mixed) / (self._moved[j] * self._moved[k])
         second = second + self.raised()
         return second if np.isfinite(second).all() else None
 

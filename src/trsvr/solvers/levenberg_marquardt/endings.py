@@ -92,11 +92,12 @@ def _is_minimum(run: Run, sure: bool) -> bool:
         softest, parts = whole.softest, rules.ASIDE if whole.curvatures[0] > rules.HARDLY else rules.FAR_ASIDE
         if not whole.is_convex and _falls_down(run, whole.softest(), float(whole.curvatures[0])):
             return False
-        if not sure and not whole.left() <= AUTO_DECREASE * here.value and own.looks < rules.LOOKS:
+        left = whole.left(flat=rules.BLURRED)
+        if not sure and not left <= AUTO_DECREASE * here.value and own.looks < rules.LOOKS:
             own.looks, own.misses, own.second, own.curved = own.looks + 1, 0, second, True
             own.radius = max(own.radius, rules.ASIDE[0] * run.first_radius())
             return False
-        if not sure and not whole.left() <= rules.LITTLE * here.value:
+        if not sure and not left <= rules.LITTLE * here.value:
             _falls_along(run, softest(), parts)
             return False
     return not _falls_along(run, softest(), parts)

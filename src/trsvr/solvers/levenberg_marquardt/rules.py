@@ -16,6 +16,7 @@ FINE = 1e-5  # the sine from which on differences are fine
 ASIDE: tuple[float, ...] = (1e-3,)  # how far, in parts of x, the flattest direction is looked along
 FAR_ASIDE = (1e-3, 0.1, 0.9)  # and where f hardly bends up there
 DOWN = (1e-4, 1e-3, 1e-2, 0.1, 0.9)  # parts of the way on which f would fall to zero where it bends down
+BLURRED = 1e-6  # part of the largest curvature that differences make negative
 POWERS = range(-8, 11, 2)  # of ten, tried for an unknown that is zero and that J does not see
 PULLED = 1e-2  # the cosine between r and a column of J from which on that unknown is tried alone before an end
 HARDLY = 1e-6  # beside what J says of each unknown alone
