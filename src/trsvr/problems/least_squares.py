@@ -177,5 +177,5 @@ class LeastSquares(ResidualProblem):
             l2=self.l2,
             towards=self.towards,
         )
-        part.weights = None if self.weights is None else self.weights[chosen]
+        part.weights, part.weight_scale = None if self.weights is None else self.weights[chosen], self.weight_scale
         return part

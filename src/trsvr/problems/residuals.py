@@ -54,6 +54,8 @@ class ResidualProblem(Problem):
     loss : ResidualLoss
     l2, towards
         The penalty (l2/2)‖x − towards‖².
+    weights, weight_scale
+        Weights scaled to have mean one, and the mean of those that were given.
     scales_columns : bool
         Whether unknowns have units of their own: steps are then measured in those of the columns of J.
     """
@@ -62,6 +64,7 @@ class ResidualProblem(Problem):
     loss: ResidualLoss
     l2: float
     towards: Vector
+    weight_scale: float = 1.0
     scales_columns: bool = True
     has_view = True
     products_are_exact = False
@@ -77,7 +80,8 @@ class ResidualProblem(Problem):
             given = _check.vector("weights", weights, n_samples)
             if not (given >= 0.0).all() or not given.any():
                 raise ValueError("weights must be >= 0, and not all zero")
-            self.weights = given * (n_samples / given.sum())
+            self.weight_scale = float(given.sum()) / n_samples
+            self.weights = given / self.weight_scale
 
     # --------------------------------------------------------------------------------- what a kind of it must answer
 

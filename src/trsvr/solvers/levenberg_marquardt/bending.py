@@ -69,8 +69,12 @@ class FromJacobians(_Bending):
             second[j] = self.along(self.sizes[j] * unit) / self.sizes[j]
             own_size = abs(float(x[j]))
             if abs(second[j, j]) > rules.BENT * self.here.sums.columns[j] ** 2 and 0.0 < own_size < self.sizes[j]:
-                self.sizes[j] = own_size  # so far that J is another one there
-                second[j] = self.along(own_size * unit) / own_size
+                far, self.sizes[j] = float(self.sizes[j]), own_size  # perhaps so far that J is another one there
+                near = self.along(own_size * unit) / own_size
+                if near[j] != 0.0:
+                    second[j] = near
+                else:  # so near that nothing is seen
+                    self.sizes[j] = far
         second += self.raised()
         return 0.5 * (second + second.T) if np.isfinite(second).all() else None
 
