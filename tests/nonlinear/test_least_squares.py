@@ -321,6 +321,27 @@ def test_differences_stay_inside_the_domain():
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("inside", [5e-5, 1e-5, 1e-6])
+def test_fine_differences_are_fine_between_two_edges(inside):
+    """log(x − 1) and √(1.0001 − x) bend without end at both edges of a narrow domain."""
+
+    def edges(p):
+        with np.errstate(all="ignore"):
+            return np.array([np.log(p[0] - 1.0), np.sqrt(1.0001 - p[0]), p[1] ** 3])
+
+    x = np.array([1.0 + inside, 2.0])
+    found = jacobian_by_differences(edges, x, edges(x), "5-point")
+    known = np.array([[1.0 / (x[0] - 1.0), 0.0], [-0.5 / np.sqrt(1.0001 - x[0]), 0.0], [0.0, 12.0]])
+    assert_allclose(found, known, rtol=2e-6)
+
+
+@pytest.mark.parametrize("inside", [0.0, 1e-12, 1e-9, 1e-6, 1e-4])
+def test_fine_differences_are_fine_at_a_bound(inside):
+    x = np.array([1.0 - inside])
+    found = jacobian_by_differences(lambda p: np.where(p <= 1.0, np.exp(p), np.nan), x, np.exp(x), "5-point")
+    assert_allclose(found, [np.exp(x)], rtol=1e-8)
+
+
 @pytest.mark.parametrize("loss", [Squared(), PseudoHuber(0.7), Tukey(2.0)], ids=lambda loss: type(loss).__name__)
 def test_losses_of_residuals_have_the_derivatives_of_their_values(loss):
     known, r = as_residual_loss(loss), np.array([-3.0, -1.9, -0.4, 1e-9, 0.3, 1.0, 1.7, 5.0])
