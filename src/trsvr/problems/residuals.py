@@ -56,6 +56,8 @@ class ResidualProblem(Problem):
         The penalty (l2/2)‖x − towards‖².
     weights, weight_scale
         Weights scaled to have mean one, and the mean of those that were given.
+    sweeps : float
+        For the solver that counts them: those over the rows that Jacobians have taken since it looked.
     scales_columns : bool
         Whether unknowns have units of their own: steps are then measured in those of the columns of J.
     """
@@ -65,6 +67,7 @@ class ResidualProblem(Problem):
     l2: float
     towards: Vector
     weight_scale: float = 1.0
+    sweeps: float = 0.0
     scales_columns: bool = True
     has_view = True
     products_are_exact = False
@@ -178,6 +181,7 @@ class ResidualProblem(Problem):
         value, residuals = self.value_at(x)
         if not np.isfinite(value):
             raise NotFinite("residuals are not finite")
+        self.sweeps += self.jacobian_passes(False)
         gradient = self.pulled(x, residuals, self.terms(residuals).slopes) / self.n_samples
         if not _all_finite(gradient):
             raise NotFinite(_BAD_JACOBIAN)
@@ -208,14 +212,21 @@ class ResidualView(CurvatureView):
             raise NotFinite("residuals are not finite")
         self._x, self._residuals, self._kept = x.copy(), residuals, None
         if residuals.size * x.size <= BLOCK:
-            self._kept = list(self._problem.linearized(self._x, residuals, False))
+            self._kept = list(self._blocks())
         gradient = self.penalty_slopes(x)
         for block in self._blocks():
             gradient += block.jacobian.T @ block.residuals
         return value, gradient
 
     def _blocks(self) -> Iterator[Block]:
-        yield from self._kept or self._problem.linearized(self._x, self._residuals, False)
+        if self._kept is not None:
+            return iter(self._kept)
+        self._problem.sweeps += self._problem.jacobian_passes(False)
+        return self._problem.linearized(self._x, self._residuals, False)
+
+    def _is_counted(self) -> None:
+        """The first sweep for what comes now, by the caller."""
+        self._problem.sweeps -= 0.0 if self._kept is not None else 1.0
 
     def total_weight(self) -> float:
         """Sum of the squared entries of J̃."""
@@ -231,10 +242,12 @@ class ResidualView(CurvatureView):
 
     def product(self, v: Vector) -> Vector:
         """J̃ᵀ(J̃v)."""
+        self._is_counted()
         return np.sum([block.jacobian.T @ (block.jacobian @ v) for block in self._blocks()], axis=0)
 
     def diagonal(self) -> Vector:
         """Its diagonal."""
+        self._is_counted()
         return np.sum([np.einsum("ij,ij->j", block.jacobian, block.jacobian) for block in self._blocks()], axis=0)
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
