@@ -92,7 +92,10 @@ class LeastSquares(ResidualProblem):
     def _of_rows(self, x: Any, indices: Indices) -> Vector:
         """Residuals of these rows, flat."""
         with np.errstate(all="ignore"):  # outside its domain a function may well overflow: the step is refused
-            found = np.array(self._residuals(x.copy(), indices), dtype=None if x.dtype.kind == "c" else np.float64)
+            given = np.asarray(self._residuals(x.copy(), indices))
+        if given.dtype.kind == "c" and x.dtype.kind != "c":
+            raise ValueError("residuals must be real numbers: write complex ones as pairs, real and imaginary part")
+        found = np.array(given, dtype=given.dtype if x.dtype.kind == "c" else np.float64)
         k = self._outputs
         if found.ndim not in (1, 2) or len(found) != len(indices) or (k is not None and found.size != k * len(indices)):
             wanted = f"({len(indices)},) or ({len(indices)}, k)" if k is None else f"({len(indices)}, {k})"

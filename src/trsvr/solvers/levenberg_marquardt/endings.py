@@ -62,8 +62,7 @@ def _loose_end(run: Run, before: Point, here: Point, damped: DampedStep) -> bool
     size = float(np.linalg.norm(run.scaled(here) * here.x))
     fell = before.value - here.value
     return (
-        0.0 < chosen.ftol >= fell / here.value
-        and fell > 0.25 * damped.predicted
+        (0.0 < chosen.ftol >= fell / here.value and fell > 0.25 * damped.predicted)
         or 0.0 < chosen.xtol * size >= damped.length
         or 0.0 < chosen.gtol >= largest
     )

@@ -56,7 +56,7 @@ class Run:
     def _penalty_apart(self, x: Vector) -> Penalty | None:
         """The penalty, where unknowns outnumber residuals and rows for it would make them as many."""
         problem = self.problem
-        if not 0.0 < problem.l2 or not problem.n_residuals < x.size or self.chosen.scaling is not None:
+        if not problem.l2 > 0.0 or not problem.n_residuals < x.size or self.chosen.scaling is not None:
             return None
         return Penalty(problem.l2, x - problem.towards)
 
