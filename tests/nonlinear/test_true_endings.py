@@ -182,6 +182,28 @@ def test_what_the_matrix_of_squares_lacks_is_seen(derivatives, kind, in_blocks, 
     assert_allclose(along, second @ v, atol=1e-3 if not derivatives else 1e-6)
 
 
+def test_after_an_end_that_nothing_asked_for_no_end_is_looked_for_again():
+    t = np.linspace(0.0, 3.0, 50)
+    problem = LeastSquares(50, 2, lambda x, i: x[0] * np.exp(-x[1] * t[i]) - np.cos(t[i]))
+    passes = [trsvr.minimize(problem, x0=[1.0, 1.0], tol=None, max_epochs=n).passes for n in (100, 200)]
+    assert passes[1] - passes[0] <= 100 * (1 + 8)  # a trial point, and J by fine differences
+
+
+def test_rows_that_begin_to_count_are_no_curvature():
+    """Under Tukey's loss a row enters with its whole slope: what S learns is the change of J alone."""
+    A, random = np.random.default_rng(2).normal(size=(40, 3)), np.random.default_rng(3)
+    b = A @ np.ones(3) + np.where(np.arange(40) % 4 == 0, 3.0, 0.0) + 0.1 * random.normal(size=40)
+    problem = LeastSquares(40, 3, lambda x, i: A[i] @ x - b[i], lambda x, i: A[i], Tukey(1.0))
+    state = State(x=np.zeros(3), memory=None, own=package.state.Damping())
+    run = Run(package.LevenbergMarquardt(), problem, state)
+    x, y = np.full(3, 0.7), np.full(3, 0.95)
+    run.own.here = here = run.look(x, *problem.value_at(x))
+    there = run.look(y, *problem.value_at(y))
+    assert ((problem.terms(here.residuals).curvatures == 0.0) & (problem.terms(there.residuals).curvatures > 0.0)).any()
+    package.judgement._learn(run, here, there)
+    assert np.abs(run.own.second).max() < 1e-12  # the residuals are straight
+
+
 @pytest.mark.slow
 def test_bits_do_not_depend_on_the_threads_of_blas():
     code = """

@@ -104,7 +104,10 @@ def _learn(run: Run, here: Point, there: Point) -> None:
     terms, before = problem.terms(there.residuals), problem.terms(here.residuals)
     roots = np.sqrt(before.curvatures * problem.n_samples)
     slopes = np.divide(terms.slopes, roots, out=np.zeros_like(roots), where=roots > 0.0)
+    new = there.sums.gradient - problem.l2 * (there.x - problem.towards)
     with one_blas_thread():
         old = np.sum([b.jacobian.T @ slopes[b.rows] for b in here.rows], axis=0)
-    new = there.sums.gradient - problem.l2 * (there.x - problem.towards)
+        entered = roots == 0.0  # rows of which the old J̃ knows nothing
+        if entered.any() and there.rows is not None:
+            new = new - np.sum([b.jacobian.T @ (entered[b.rows] * b.residuals) for b in there.rows], axis=0)
     own.second = updated(own.second, step, new - old, change)

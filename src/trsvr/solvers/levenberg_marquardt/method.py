@@ -118,7 +118,8 @@ class LevenbergMarquardt(Solver):
         assert now is not None
         state.x[:] = now.x
         state.value, state.gradient = now.value, now.sums.gradient
-        at_end = ends(run, here, trial, kept, freely)
+        # Where nothing ends the run, a point that was seen to be an end is one.
+        at_end = own.ended = (own.ended and not kept) or ends(run, here, trial, kept, freely)
         report.gradient_evaluations += round(own.passes * problem.n_samples)
         own.passes = 0.0
         left = math.inf  # nothing is believed before an end, unless the user has said how much may be left

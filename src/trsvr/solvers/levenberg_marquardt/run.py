@@ -193,5 +193,6 @@ class Run:
         for block, earlier in zip(here.rows, last.rows, strict=True):
             with alone(block.jacobian):
                 changed = block.jacobian @ (along * twice) - weights[block.rows] * (earlier.jacobian @ twice)
-                pull += block.jacobian.T @ changed
+                # Of a row that did not count before no change is known.
+                pull += block.jacobian.T @ np.where(then[block.rows] > 0.0, changed, 0.0)
         return pull
