@@ -37,7 +37,7 @@ class LeastSquares(ResidualProblem):
     l2, towards : float, array
         A penalty that draws x to a point, zero by default.
     rows_at_once : int, optional
-        Rows of J in memory at a time; by default as many as make 16 MB.
+        Rows of J in memory at a time; by default J is whole up to 16 MB, and else made in blocks of 1 MB.
 
     Notes
     -----

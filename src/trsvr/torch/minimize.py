@@ -43,7 +43,8 @@ def minimize(
     dataset : map-style data set, TensorDataset or tuple of tensors or NumPy arrays
         A sample is ``(input, …, target)``.
     solver : optional
-        Any solver of `trsvr`, or its name; default ``trsvr.TRSVR()``, the adaptive mode, with nothing to choose.
+        Any solver of `trsvr`, or its name; by default damped Gauss–Newton steps for losses of residuals, as said below,
+        and ``trsvr.TRSVR()``, the adaptive mode, for all others, with nothing to choose.
     hessian : {"auto", "exact", "gauss-newton"}
         Curvature products. "auto": damped Gauss–Newton steps with a factorisation, as `least_squares` makes, where the
         loss is one of residuals (`torch.nn.functional.mse_loss`, ``huber_loss`` or ``smooth_l1_loss``, or the module of
