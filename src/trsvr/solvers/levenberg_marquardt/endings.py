@@ -75,7 +75,7 @@ def _is_minimum(run: Run, sure: bool) -> bool:
     """
     own, here, softest, parts = run.own, run.own.here, run.model().softest, rules.ASIDE
     assert here is not None
-    if not sure and _falls_by_one(run):
+    if not sure and (_falls_by_one(run) or (here.x.size <= rules.FEW and _falls_from_zero(run))):
         return False
     bending = bending_at(run)
     if here.x.size > rules.FEW:
@@ -158,17 +158,11 @@ class _Inverse(NamedTuple):
 def _falls_by_one(run: Run) -> bool:
     """Whether f falls where one unknown alone goes a part of the way that J shows it; if so go there.
 
-    Where columns of J differ by many powers of ten, a radius may have collapsed far from any minimum. An unknown that
-    is zero and that J does not see shows no size at all: powers of ten are tried, where unknowns are few.
+    Where columns of J differ by many powers of ten, a radius may have collapsed far from any minimum.
     """
     own, here = run.own, run.own.here
     assert here is not None
     columns, gradient = here.sums.columns, here.sums.gradient
-    unseen = np.flatnonzero((here.x == 0.0) & (columns == 0.0)) if here.x.size <= rules.FEW else []
-    for j in unseen:
-        units = np.eye(here.x.size)[j]
-        if _goes_lower(run, (sign * 10.0**power * units + here.x for power in rules.POWERS for sign in (1.0, -1.0))):
-            return True
     pulls = np.divide(np.abs(gradient), columns, out=np.zeros_like(columns), where=columns > 0.0)
     most = int(pulls.argmax())
     if not pulls[most] > rules.PULLED * math.sqrt(2.0 * here.value):
@@ -179,6 +173,15 @@ def _falls_by_one(run: Run) -> bool:
         return False
     own.radius = max(own.radius, columns[most] * abs(x[most] - here.x[most]))
     return True
+
+
+def _falls_from_zero(run: Run) -> bool:
+    """Whether f falls along an unknown that is zero and that J does not see, so that powers of ten must be tried."""
+    here = run.own.here
+    assert here is not None
+    unseen = np.eye(here.x.size)[(here.x == 0.0) & (here.sums.columns == 0.0)]
+    sizes = [sign * 10.0**power for power in rules.POWERS for sign in (1.0, -1.0)]
+    return _goes_lower(run, (here.x + size * unit for unit in unseen for size in sizes))
 
 
 def _falls_down(run: Run, direction: Vector, curvature: float) -> bool:
