@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
 from trsvr._arrays import ROOT_EPSILON, Matrix, Vector
+from trsvr._blas import alone
 from trsvr.solvers.levenberg_marquardt import rules
 from trsvr.solvers.levenberg_marquardt.run import Run
 
@@ -34,14 +36,27 @@ class _Bending:
         self.felt = np.divide(math.sqrt(2.0 * here.value), columns, out=np.ones_like(columns), where=columns > 0.0)
         self.sizes = np.maximum(np.abs(here.x), rules.FELT * self.felt)
 
+    def along(self, direction: Vector) -> Vector:
+        """S times a direction."""
+        raise NotImplementedError
+
+    def beyond(self, direction: Vector) -> Vector:
+        """What the whole Hessian times a direction has beside J̃ᵀJ̃."""
+        bend = self.here.bend if self.here.rows is not None else self.raised
+        return self.along(direction) + (bend @ direction if isinstance(bend, np.ndarray) else 0.0)
+
+    @cached_property
     def raised(self) -> Matrix | float:
         """What `Point.bend` is where rows of J are kept, where they are not."""
         if self.here.rows is not None or not self.terms.raised.any():
             return 0.0
         weights, fine = self.terms.raised / self.problem.n_samples, self.run.own.fine
         self.run.own.passes += self.problem.jacobian_passes(fine)
-        blocks = self.problem.jacobian_rows(self.here.x, self.here.residuals, fine)
-        return -np.sum([rows.T @ (weights[place, None] * rows) for place, rows in blocks], axis=0)
+        found = np.zeros((self.here.x.size, self.here.x.size))
+        for place, rows in self.problem.jacobian_rows(self.here.x, self.here.residuals, fine):
+            with alone(rows):
+                found -= rows.T @ (weights[place, None] * rows)
+        return found
 
 
 class FromJacobians(_Bending):
@@ -75,7 +90,7 @@ class FromJacobians(_Bending):
                     second[j] = near
                 else:  # so near that nothing is seen
                     self.sizes[j] = far
-        second += self.raised()
+        second += self.raised
         return 0.5 * (second + second.T) if np.isfinite(second).all() else None
 
 
@@ -136,7 +151,7 @@ class FromResiduals(_Bending):
                 x[[j, k]] += self._moved[[j, k]]
                 mixed = self._at(x) - self._alone[j] - self._alone[k] + self._value
                 second[j, k] = second[k, j] = self._seen(mixed) / (self._moved[j] * self._moved[k])
-        second = second + self.raised()
+        second = second + self.raised
         return second if np.isfinite(second).all() else None
 
 

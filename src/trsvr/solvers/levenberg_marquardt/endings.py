@@ -121,7 +121,7 @@ def _bends_slightly(run: Run, bending: Bending) -> bool:
     assert here is not None
     parts = np.random.default_rng(0).uniform(0.5, 1.5, (2, here.x.size))
     even = model.evenly(np.copysign(parts[0], parts[1] - 1.0))
-    bent = bending.along(even) + (here.bend if isinstance(here.bend, float) else here.bend @ even)
+    bent = bending.beyond(even)
     return math.sqrt(max(-float(bent @ model.solve(bent, 0.0)), 0.0)) <= rules.SLIGHT
 
 
@@ -131,13 +131,8 @@ def _falls_somewhere(run: Run, bending: Bending) -> bool:
     assert here is not None
     scaling = run.scaled(here)
     damping = rules.SEEN * float(np.max((here.sums.columns / scaling) ** 2, initial=0.0))
-    bend = here.bend if here.rows is not None else bending.raised()
-
-    def product(v: Vector) -> Vector:
-        return here.sums.product(v) + bending.along(v) + (bend if isinstance(bend, float) else bend @ v)
-
     found = preconditioned_cg(
-        product,
+        lambda v: here.sums.product(v) + bending.beyond(v),
         _Inverse(lambda v: model.inverse(v, damping)),
         scaling * np.cos(np.arange(1.0, here.x.size + 1.0)),
         math.inf,
