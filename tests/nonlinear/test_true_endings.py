@@ -54,6 +54,42 @@ def test_nor_where_unknowns_are_many(by_differences, at):
     assert_allclose(found.cost, 0.25 + 0.0049875, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("m", "by_differences"), [(210, False), (60, True)])
+def test_a_saddle_point_at_zero_of_many_unknowns_is_left(m, by_differences):
+    """(a·x)(b·x): at zero J vanishes as a whole."""
+    random = np.random.default_rng(0)
+    A, B = random.normal(size=(2, m, 70)) / np.sqrt(70)
+    truth = random.normal(size=70)
+    y = (A @ truth) * (B @ truth)
+
+    def jac(x):
+        return (A @ x)[:, None] * B + (B @ x)[:, None] * A
+
+    def fun(x):
+        return (A @ x) * (B @ x) - y
+
+    found = trsvr.least_squares(fun, np.zeros(70), None if by_differences else jac)
+    assert found.success
+    assert found.cost < 0.9 * 0.5 * (y @ y)
+    beside = found.x * (1.0 + 1e-3 * random.choice([-1.0, 1.0], 70))
+    again = scipy.optimize.least_squares(fun, beside, jac, xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    assert again.cost >= found.cost * (1.0 - 1e-8) or found.cost < 1e-20
+
+
+def test_a_minimum_where_jacobians_lose_rank_is_one():
+    """Fewer residuals than unknowns that cannot all vanish: there J loses rank, and S is what holds r."""
+    random = np.random.default_rng(3)
+    A = random.normal(size=(43, 86)) / np.sqrt(86)
+    y = (A @ random.normal(size=86)) ** 2 - 0.3
+
+    def jac(x):
+        return 2.0 * (A @ x)[:, None] * A
+
+    found = trsvr.least_squares(lambda x: (A @ x) ** 2 - y, random.normal(size=86), jac)
+    assert found.success
+    assert_allclose(found.cost, 0.5 * np.sum(np.minimum(y, 0.0) ** 2), rtol=1e-8)  # each residual is least alone
+
+
 @pytest.mark.parametrize("jac", [None, lambda x: np.array([[2e-14 * x[0], 0], [0, 1], [0, 1]])])
 def test_a_maximum_is_left_whatever_the_unit(jac):
     found = trsvr.least_squares(lambda x: [(x[0] / 1e7) ** 2 - 1, x[1] - 1, x[1] - 2], [0.0, 1.0], jac)

@@ -104,7 +104,7 @@ class FromResiduals(_Bending):
         self._moved, self._alone = np.zeros(x.size), np.empty(x.size)
         self._own = np.empty(x.size)  # the diagonal of S
         for j, size in enumerate(self.sizes):
-            longest = max(size, min(float(self.felt[j]), float(np.abs(x).max())))
+            longest = max(size, min(float(self.felt[j]), float(np.abs(x).max()) or 1.0))
             while not self._look_along(j, _FOURTH_ROOT * size) and size < longest:
                 size *= _LONGER  # until it is felt
 

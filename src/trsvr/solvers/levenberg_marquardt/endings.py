@@ -13,7 +13,7 @@ from trsvr._arrays import Matrix, Vector
 from trsvr.parts.damping import DampedStep
 from trsvr.parts.subproblems import preconditioned_cg
 from trsvr.problems.plain import NotFinite
-from trsvr.problems.steps import Exit
+from trsvr.problems.steps import Exit, NormedStep
 from trsvr.solvers.base import AUTO_DECREASE
 from trsvr.solvers.levenberg_marquardt import rules
 from trsvr.solvers.levenberg_marquardt.anew import leads_lower
@@ -79,9 +79,7 @@ def _is_minimum(run: Run, sure: bool) -> bool:
         return False
     bending = bending_at(run)
     if here.x.size > rules.FEW:
-        if not sure and not run.model().left() <= rules.LITTLE * here.value:
-            return False
-        if not (sure and _bends_slightly(run, bending)) and _falls_somewhere(run, bending):
+        if not (sure and _bends_slightly(run, bending)) and not _is_lowest_by_products(run, bending):
             return False
     elif not (sure and _bends_slightly(run, bending)):
         second = bending.whole()
@@ -125,23 +123,41 @@ def _bends_slightly(run: Run, bending: Bending) -> bool:
     return math.sqrt(max(-float(bent @ model.solve(bent, 0.0)), 0.0)) <= rules.SLIGHT
 
 
-def _falls_somewhere(run: Run, bending: Bending) -> bool:
-    """Whether f falls where its Hessian bends down, by conjugate gradients in units of JᵀJ; if so go there."""
+def _is_lowest_by_products(run: Run, bending: Bending) -> bool:
+    """Whether nothing is left to gain by the whole Hessian, by conjugate gradients in units of JᵀJ; if so go there.
+
+    Along the gradient, unless JᵀJ, which at a minimum with large residuals may be nearly singular, says so itself; and
+    from a start without preference, which shows where f bends down.
+    """
     here, model = run.own.here, run.model()
     assert here is not None
-    scaling = run.scaled(here)
-    damping = rules.SEEN * float(np.max((here.sums.columns / scaling) ** 2, initial=0.0))
-    found = preconditioned_cg(
-        lambda v: here.sums.product(v) + bending.beyond(v),
-        _Inverse(lambda v: model.inverse(v, damping)),
-        scaling * np.cos(np.arange(1.0, here.x.size + 1.0)),
-        math.inf,
-        rules.PROBED,
-        rules.PROBES,
-        give_up=run.state.time_is_up,
-    )
+    scaling, little = run.scaled(here), rules.LITTLE * here.value
+    damping = rules.SEEN * float(np.max((here.sums.columns / scaling) ** 2, initial=0.0)) or 1.0
+    inverse = _Inverse(lambda v: model.inverse(v, damping))
+
+    def found_from(start: Vector) -> NormedStep:
+        return preconditioned_cg(
+            lambda v: here.sums.product(v) + bending.beyond(v),
+            inverse,
+            start,
+            math.inf,
+            rules.PROBED,
+            rules.PROBES,
+            give_up=run.state.time_is_up,
+        )
+
+    if not model.left() <= little:
+        gradient = here.sums.gradient
+        found = found_from(gradient)
+        if found.exit is Exit.NEGATIVE_CURVATURE:
+            _falls_down(run, found.step, float(found.step @ found.product))
+            return False
+        if found.exit is Exit.ITERATION_LIMIT or not found.predicted(gradient) <= little:
+            _goes_lower(run, [here.x + found.step])
+            return False
+    found = found_from(scaling * np.cos(np.arange(1.0, here.x.size + 1.0)))
     downwards = found.exit is Exit.NEGATIVE_CURVATURE
-    return downwards and _falls_down(run, found.step, float(found.step @ found.product))
+    return not (downwards and _falls_down(run, found.step, float(found.step @ found.product)))
 
 
 class _Inverse(NamedTuple):
