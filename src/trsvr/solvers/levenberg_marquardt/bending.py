@@ -30,7 +30,7 @@ class _Bending:
         assert here is not None
         self.run, self.problem, self.here = run, run.problem, here
         self.terms = self.problem.terms(here.residuals)
-        self.slopes = self.terms.slopes / self.problem.n_samples
+        self.slopes, self.count = self.terms.slopes, self.problem.n_samples  # of all losses, not of their mean
         # Of an unknown that is nearly zero its own size says nothing: how far it goes until residuals feel it does.
         columns = here.sums.columns
         self.felt = np.divide(math.sqrt(2.0 * here.value), columns, out=np.ones_like(columns), where=columns > 0.0)
@@ -73,7 +73,7 @@ class FromJacobians(_Bending):
         most = int(np.abs(direction).argmax())
         length = float((x[most] - self.here.x[most]) / direction[most])
         self.run.own.passes += 1.0
-        change = self.problem.pulled(x, self.here.residuals, self.slopes) - self._pull
+        change = self.problem.pulled(x, self.here.residuals, self.slopes) / self.count - self._pull
         return np.where(np.abs(change) <= self._rounding, 0.0, change) / length
 
     def whole(self) -> Matrix | None:
@@ -99,8 +99,8 @@ class FromResiduals(_Bending):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        x, self._value = self.here.x, float(self.slopes @ self.here.residuals)
-        self._rounding = _ROUNDING * float(np.abs(self.slopes) @ np.abs(self.here.residuals))
+        x, self._value = self.here.x, float(self.slopes @ self.here.residuals) / self.count
+        self._rounding = _ROUNDING * float(np.abs(self.slopes) @ np.abs(self.here.residuals)) / self.count
         self._moved, self._alone = np.zeros(x.size), np.empty(x.size)
         self._own = np.empty(x.size)  # the diagonal of S
         for j, size in enumerate(self.sizes):
@@ -129,7 +129,7 @@ class FromResiduals(_Bending):
     def _at(self, x: Vector) -> float:
         self.run.own.passes += 1.0
         with np.errstate(invalid="ignore"):
-            return float(self.slopes @ self.problem.residuals_at(x))
+            return float(self.slopes @ self.problem.residuals_at(x)) / self.count
 
     def along(self, direction: Vector) -> Vector:
         """S times a direction."""
