@@ -1,6 +1,6 @@
 """How to fit two million residuals without ever storing the Jacobian: five peaks on a line, seventeen unknowns.
 
-The Jacobian would have 34 million numbers (270 MB); it is computed in blocks of 16 MB, of which only JᵀJ is kept.
+The Jacobian would have 34 million numbers (270 MB); it is computed in blocks of 1 MB, of which only JᵀJ is kept.
 
     python examples/many_residuals.py [--fast]
 """

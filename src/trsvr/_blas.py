@@ -10,6 +10,8 @@ from typing import Any
 
 # Up to so many columns LAPACK factors and solves on one thread anyway.
 LONE_COLUMNS = 96
+# Singular values and products with matrices of so many numbers, too.
+_LONE_NUMBERS = 2048
 
 _lock = threading.Lock()
 _inside: set[int] = set()  # threads
@@ -73,6 +75,11 @@ _guard, _nothing = _Guard(), contextlib.nullcontext()
 def one_blas_thread() -> contextlib.AbstractContextManager[None]:
     """Let BLAS use one thread inside the block, and then as many as before; within another block nothing is done."""
     return _nothing if _here.held else _guard
+
+
+def alone(matrix: Any) -> contextlib.AbstractContextManager[None]:
+    """The same where a matrix is so large that BLAS would take more: beside other work they wait, and bits differ."""
+    return one_blas_thread() if matrix.size > _LONE_NUMBERS else _nothing
 
 
 def _forget() -> None:

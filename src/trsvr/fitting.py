@@ -22,6 +22,8 @@ from trsvr.solvers.levenberg_marquardt import LevenbergMarquardt
 
 # Trial points for each unknown, if nothing else is said.
 _TRIALS = 500
+# Part of f that a step beyond a bound is to gain where a run has ended by the user's tolerances.
+_GAINS_MUCH = 0.1
 _METHODS = ("trf", "dogbox", "lm")
 _TR_SOLVERS = ("exact", "lsmr")
 
@@ -41,8 +43,9 @@ class LeastSquaresResult(Mapping[str, Any]):
     optimality : float
         ‖grad‖∞.
     nfev, njev : int
-        Points at which the residuals were looked at, the start and trial points (without those that differences and
-        second derivatives take), and evaluations of the Jacobian. ``result.passes`` counts everything.
+        Points at which the residuals were looked at, the start and the trial points (without those that differences,
+        second derivatives and a second opinion before the end take), and evaluations of the Jacobian.
+        ``result.passes`` counts everything.
     status : int
         1 to 4 where the run has converged, 0 at the limit of evaluations, -2 where a callback has ended it, -1 else.
     message, success
@@ -97,8 +100,12 @@ class _AllAtOnce(LeastSquares):
         def residuals(x: Any, indices: Any) -> Any:
             if np.array_equal(x, start):
                 return at_start
-            inside = x.dtype.kind == "c" or ((x >= bounds[0]) & (x <= bounds[1])).all()
-            return np.atleast_1d(fun(x)) if inside else np.full(size, np.nan)
+            if x.dtype.kind != "c" and not ((x >= bounds[0]) & (x <= bounds[1])).all():
+                return np.full(size, np.nan)
+            found = _as_residuals(fun(x))
+            if found.shape != (size,):
+                raise ValueError(f"fun must return {size} residuals as it did at x0, got shape {found.shape}")
+            return found
 
         def jacobian(x: Vector, indices: Any) -> Any:
             if np.ndim(found := jac(x)) > 2:
@@ -107,15 +114,29 @@ class _AllAtOnce(LeastSquares):
 
         super().__init__(size, d, residuals, jacobian if callable(jac) else jac, loss, rows_at_once=size)
         self.njev = 0
-        self._last: tuple[Vector, bool, list[tuple[slice, Matrix]]] | None = None
+        self._last: tuple[Vector, bool, list[tuple[slice, Matrix]], Vector] | None = None
 
     def jacobian_rows(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[tuple[slice, Matrix]]:
         """Rows of J at x, in one block; the last ones are known."""
         fine = fine and not callable(self._jacobian)
         if self._last is None or not (np.array_equal(x, self._last[0]) and fine == self._last[1]):
             self.njev += 1
-            self._last = x.copy(), fine, list(super().jacobian_rows(x, residuals, fine))
+            self._last = x.copy(), fine, list(super().jacobian_rows(x, residuals, fine)), residuals
         return iter(self._last[2])
+
+    def known_residuals(self, x: Vector) -> Vector:
+        """Residuals at a point, which are known where J was looked at last."""
+        return self._last[3] if self._last is not None and np.array_equal(x, self._last[0]) else self.residuals_at(x)
+
+
+def _as_residuals(found: Any) -> Any:
+    """What ``fun`` has returned as an array."""
+    if found is None:
+        raise ValueError("fun must return a vector of residuals, got None")
+    array = np.atleast_1d(found)
+    if array.dtype.kind not in "biufcO":
+        raise ValueError(f"fun must return numbers, got an array of {array.dtype}")
+    return array
 
 
 def least_squares(
@@ -168,8 +189,8 @@ def least_squares(
     args, kwargs
         Further arguments of ``fun`` and ``jac``.
     callback : callable, optional
-        ``callback(intermediate_result)`` with ``x``, ``fun``, ``nit``, …, or ``callback(x)``, after every trial point
-        (not at the start); StopIteration ends the run.
+        ``callback(intermediate_result)`` with ``x``, ``fun``, ``cost``, ``nit`` and ``nfev``, or ``callback(x)``,
+        after every trial point (not at the start); StopIteration ends the run.
     method, tr_solver, diff_step, tr_options, jac_sparsity, workers
         SciPy's hints, accepted and not needed: there is one method, and it chooses its steps.
 
@@ -194,7 +215,10 @@ def least_squares(
     kwargs = {} if kwargs is None else dict(kwargs)
     if not callable(fun):
         raise ValueError(f"fun must be a function that returns residuals, got {fun!r}")
-    first = np.atleast_1d(fun(start.copy(), *args, **kwargs))
+    first = _as_residuals(fun(start.copy(), *args, **kwargs))
+    if np.iscomplexobj(first):
+        raise ValueError("fun must return real residuals: write complex ones as pairs, real and imaginary part")
+    first = np.array(first, dtype=np.float64)  # a copy, which fun does not write into
     if first.ndim != 1 or first.size == 0:
         raise ValueError(f"fun must return a vector of residuals, got shape {first.shape}")
     if not np.isfinite(first).all():
@@ -209,17 +233,21 @@ def least_squares(
     )
     most = _TRIALS * start.size if max_nfev is None else _check.whole("max_nfev", max_nfev)
 
-    watch = None if callback is None else _after_trial_points(callback)
+    watch = None if callback is None else _after_trial_points(callback, problem)
     result = minimize(
         problem, solver, x0=start, max_epochs=most - 1, callback=watch, verbose=max(verbose - 1, 0), threads=1
     )
-    found = _answer(problem, result, start, (low, high))
+    reached = result.status is Status.CALLBACK or (max_nfev is not None and result.status is Status.EPOCH_LIMIT)
+    asked = max(solver.ftol, solver.xtol, solver.gtol)
+    if not reached and (result.status is not Status.CONVERGED or asked > 0.0):
+        _check_bounds(problem, result, start, low, high)
+    found = _answer(problem, result)
     if verbose:
         print(found)
     return found
 
 
-def _after_trial_points(callback: Callable[..., None]) -> Callable[[Result], None]:
+def _after_trial_points(callback: Callable[..., None], problem: _AllAtOnce) -> Callable[[Result], None]:
     """A callback of either of SciPy's kinds as one of ours."""
     takes_result = "intermediate_result" in inspect.signature(callback).parameters
 
@@ -227,7 +255,15 @@ def _after_trial_points(callback: Callable[..., None]) -> Callable[[Result], Non
         if so_far.epochs == 0:
             return
         if takes_result:
-            callback(intermediate_result=so_far)
+            from scipy.optimize import OptimizeResult  # slow to import, and rarely needed
+
+            fun = problem.known_residuals(so_far.x)
+            cost = so_far.value * problem.n_samples
+            callback(
+                intermediate_result=OptimizeResult(
+                    x=so_far.x, fun=fun, nit=so_far.epochs, nfev=1 + so_far.epochs, cost=cost
+                )
+            )
         else:
             callback(so_far.x)
 
@@ -276,17 +312,13 @@ def _bounds(bounds: Any, start: Vector) -> tuple[Vector, Vector]:
     return low, high
 
 
-def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Vector, Vector]) -> LeastSquaresResult:
+def _answer(problem: _AllAtOnce, result: Result) -> LeastSquaresResult:
     """SciPy's account of a run."""
-    x, njev = result.x, problem.njev
+    x = result.x
     residuals = problem.residuals_at(x)
     matrix = np.concatenate([rows for _, rows in problem.jacobian_rows(x, residuals, True)])
     terms = problem.terms(residuals)
     gradient = matrix.T @ terms.slopes
-    if result.status is not Status.CONVERGED:
-        squares = np.square(matrix).sum(axis=0)
-        step = np.divide(gradient, squares, out=np.zeros_like(x), where=squares > 0.0)
-        _check_bounds(result, start, x - step, *bounds)
     _, first, second = problem.loss.rho((residuals / problem.loss.scale) ** 2)
     curvatures = first + 2.0 * second * (residuals / problem.loss.scale) ** 2
     matrix *= np.sqrt(np.maximum(curvatures, np.finfo(float).eps))[:, None]
@@ -301,7 +333,7 @@ def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Ve
         optimality=float(np.abs(gradient).max()),
         active_mask=np.zeros(x.size, dtype=int),
         nfev=1 + result.epochs,
-        njev=njev,
+        njev=problem.njev,
         status=0 if limit else codes.get(result.status, -1),
         message=result.message,
         success=result.success,
@@ -309,16 +341,29 @@ def _answer(problem: _AllAtOnce, result: Result, start: Vector, bounds: tuple[Ve
     )
 
 
-def _check_bounds(result: Result, start: Vector, ahead: Vector, low: Vector, high: Vector) -> None:
-    """Raise ValueError if a bound has kept a run from a minimum: x is on it, or on its way there, towards ``ahead``.
+def _check_bounds(problem: _AllAtOnce, result: Result, start: Vector, low: Vector, high: Vector) -> None:
+    """Raise ValueError if a bound has kept a run from a minimum: x is on it, or on its way there.
 
-    On its way to a bound at zero x has no size that it would be near to: where it began says what is near.
+    Where it would go is told by each unknown alone; at an end that was asked for, by a whole step that still gains
+    much. On its way to a bound at zero x has no size that it would be near to: where it began says what is near.
     """
+    if not (np.isfinite(low) | np.isfinite(high)).any():
+        return
     x, stuck = result.x, result.status in (Status.ROUNDING_FLOOR, Status.NO_PROGRESS, Status.NOT_FINITE)
-    near = 1e-6 * np.maximum(np.abs(x), np.where(np.isfinite(low), np.abs(low), 0.0))
-    binds = (x - low <= near) | (high - x <= near)
-    binds |= (ahead < low) & (stuck | (x - low <= 1e-6 * (start - low)))
-    binds |= (ahead > high) & (stuck | (high - x <= 1e-6 * (high - start)))
+    residuals = problem.residuals_at(x)
+    (block,) = problem.linearized(x, residuals, True)
+    matrix, gradient = block.jacobian, block.jacobian.T @ block.residuals
+    if result.status is Status.CONVERGED:
+        step = np.linalg.lstsq(matrix, block.residuals, rcond=None)[0]
+        ahead = x - step
+        binds = ((ahead < low) | (ahead > high)) & (0.5 * float(gradient @ step) > _GAINS_MUCH * result.value)
+    else:
+        squares = np.square(matrix).sum(axis=0)
+        ahead = x - np.divide(gradient, squares, out=np.zeros_like(x), where=squares > 0.0)
+        near = 1e-6 * np.maximum(np.abs(x), np.where(np.isfinite(low), np.abs(low), 0.0))
+        binds = ((x - low <= near) & (gradient > 0.0)) | ((high - x <= near) & (gradient < 0.0))
+        binds |= (ahead < low) & (stuck | (x - low <= 1e-6 * (start - low)))
+        binds |= (ahead > high) & (stuck | (high - x <= 1e-6 * (high - start)))
     if binds.any():
         raise ValueError(
             f"bounds bind at position {int(np.flatnonzero(binds)[0])}: trsvr.least_squares finds minima inside bounds "
@@ -351,7 +396,7 @@ def curve_fit(
     xdata, ydata
         Whatever f takes, and the data.
     p0 : array, optional
-        Starting point; ones by default.
+        Starting point; by default ones, and between bounds where there are any.
     sigma : array, optional
         Standard deviations of ydata, or their covariance matrix.
     absolute_sigma : bool
@@ -394,7 +439,7 @@ def curve_fit(
         if isinstance(x, np.ndarray):
             _check.finite("xdata", x)
     divided = _divided_by(weights, y.size)
-    start = np.ones(_count(f)) if p0 is None else np.atleast_1d(p0)
+    start = _inside(bounds, _count(f)) if p0 is None else np.atleast_1d(p0)
     if "args" in kwargs:
         raise ValueError("args must be left out: write f as a function of xdata and its parameters alone")
     options: dict[str, Any] = {"bounds": bounds, "method": method or "trf", **kwargs}
@@ -445,9 +490,24 @@ def _divided_by(sigma: Vector | Matrix | None, size: int) -> Callable[[Any], Any
     raise ValueError(f"sigma must have shape ({size},) or ({size}, {size}), got {sigma.shape}")
 
 
+def _inside(bounds: Any, d: int) -> Vector:
+    """Where SciPy starts: at one, between two bounds, or one away from the only one."""
+    pair = (bounds.lb, bounds.ub) if {"lb", "ub"} <= set(dir(bounds)) else bounds
+    try:
+        low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), (d,)) for side in pair)
+    except (TypeError, ValueError):  # which will be said of them later
+        return np.ones(d)
+    known_low, known_high = np.isfinite(low), np.isfinite(high)
+    with np.errstate(invalid="ignore"):
+        return np.select(
+            [known_low & known_high, known_low, known_high], [0.5 * (low + high), low + 1.0, high - 1.0], 1.0
+        )
+
+
 def _count(f: Callable[..., Any]) -> int:
     """Parameters of f beside xdata."""
-    known = [each for each in inspect.signature(f).parameters.values() if each.kind is not each.KEYWORD_ONLY]
+    given = inspect.signature(f).parameters.values()
+    known = [each for each in given if each.kind not in (each.KEYWORD_ONLY, each.VAR_KEYWORD)]
     if any(each.kind is each.VAR_POSITIONAL for each in known) or len(known) < 2:
         raise ValueError("p0 must be given: the number of parameters cannot be read off f")
     return len(known) - 1

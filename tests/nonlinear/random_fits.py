@@ -134,6 +134,50 @@ def check(number: int) -> tuple[str, str]:
     return result.status.name, ""
 
 
+def misbehave(number: int) -> str:
+    """What is wrong ("" if nothing) where a function of case ``number`` misbehaves in the middle of a run."""
+    case, random = make(number), np.random.default_rng([28, number])
+    problem, calls, at = case.problem, [0], int(random.integers(2, 40))
+    kind = str(random.choice(["NaN", "some NaN", "raises", "writes into x", "another length", "complex"]))
+    function = "_jacobian" if callable(problem._jacobian) and random.random() < 0.5 else "_residuals"
+    proper = getattr(problem, function)
+    always = random.random() < 0.5  # from then on, or once
+
+    def wrapped(x: Any, i: Any) -> Any:
+        found = np.array(proper(x, i))
+        calls[0] += 1
+        if kind == "writes into x":
+            x[:] = np.nan
+        elif calls[0] == at or (always and calls[0] > at):
+            if kind == "raises":
+                raise KeyError("mine")
+            if kind == "another length":
+                return found[..., :-1] if function == "_jacobian" else np.append(found, 1.0)
+            if kind == "complex" and function == "_residuals":
+                return found + 1.0j
+            if "NaN" in kind:
+                found[(0,) * found.ndim if kind == "some NaN" else ...] = np.nan
+        return found
+
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = trsvr.minimize(case.problem, x0=case.start, max_epochs=60)
+        setattr(problem, function, wrapped)
+        try:
+            result = trsvr.minimize(case.problem, x0=case.start, max_epochs=60)
+        except KeyError as error:
+            return "" if kind == "raises" and error.args == ("mine",) else f"{kind}: {error!r}"
+        except ValueError as error:
+            named = "must" in str(error) and kind in ("another length", "complex")
+            return "" if named else f"{kind}: {error!r}"
+    if kind == "writes into x" or calls[0] < at:
+        return "" if np.array_equal(result.x, before.x) else f"{kind}: other bits"
+    first = before.rows[0]["value"]
+    fallen = result.status is trsvr.Status.NOT_FINITE or result.value <= first * (1.0 + 1e-12)
+    known = "NaN" in kind or (kind == "complex" and function == "_jacobian")
+    return "" if known and fallen and np.isfinite(result.x).all() else f"{kind}: {result}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose
-from random_fits import check
+from random_fits import check, misbehave
 
 import trsvr
 
@@ -145,3 +145,8 @@ def test_random_fits_end_truly(number):
     """The first cases of random_fits.py, and those that found a mistake."""
     status, wrong = check(number)
     assert not wrong, status
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_functions_that_misbehave_in_the_middle_do_no_harm(number):
+    assert not misbehave(number)

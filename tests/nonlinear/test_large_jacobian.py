@@ -69,3 +69,19 @@ def test_each_of_its_methods_goes_on_from_a_checkpoint(wells, tmp_path, epochs):
     np.testing.assert_array_equal(resumed.x, whole.x)
     assert resumed.passes == whole.passes
     assert whole.value < 0.01, "the second method has begun"
+
+
+def test_every_sweep_over_the_rows_is_counted():
+    """J is too large to be kept: each product makes it again."""
+    swept = {"residuals": 0.0, "jacobian": 0.0}
+
+    def residuals(x, i):
+        swept["residuals"] += len(i) / M
+        return x[i % D] ** 2 - 1.0
+
+    def jacobian(x, i):
+        swept["jacobian"] += len(i) / M
+        return in_columns(i % D, 2.0 * x[i % D])
+
+    result = trsvr.minimize(LeastSquares(M, D, residuals, jacobian), x0=np.full(D, 0.5), max_epochs=60)
+    assert result.passes == pytest.approx(sum(swept.values()), abs=2.0)

@@ -113,7 +113,7 @@ def test_sums_of_the_device_are_those_of_the_rows(loss, weights, monkeypatch):
     x = problem.start()
     residuals = problem.residuals_at(x)
     found = problem.squares(x, residuals, True)
-    blocks = list(problem.linearized(x, residuals, True))
+    blocks = list(problem.penalised(x, problem.linearized(x, residuals, True)))
     J = np.concatenate([block.jacobian for block in blocks])
     assert_allclose(found.matrix, J.T @ J, rtol=1e-12, atol=1e-15)
     assert_allclose(found.gradient, J.T @ np.concatenate([block.residuals for block in blocks]), rtol=1e-10, atol=1e-15)
@@ -175,3 +175,105 @@ def test_what_is_no_model_is_refused():
         trsvr.torch.least_squares(lambda x, t: x, data(5, 1))
     with pytest.raises(ValueError, match="loss must be Squared"):
         trsvr.torch.least_squares(net(1, 2, 1), data(5, 1), loss="huber")
+
+
+def test_targets_of_another_shape_are_refused():
+    """(N, 1) less (N,) would be N² residuals."""
+    X, y = data(40, 2)
+    with pytest.raises(ValueError, match=r"targets of shape \(2,\) for outputs of shape \(2, 1\)"):
+        trsvr.torch.least_squares(net(2, 3, 1), (X, y[:, 0]))
+    with pytest.raises(ValueError, match="residuals must be rows"):
+        trsvr.torch.least_squares(net(2, 3, 1), (X, y), residuals=lambda out, t: (out - t).sum()[None])
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.5), nn.BatchNorm1d(3).double()])
+def test_a_model_in_training_mode_is_refused(part):
+    model = nn.Sequential(nn.Linear(2, 3), part, nn.Linear(3, 1)).double()
+    with pytest.raises(ValueError, match=r"call model\.eval\(\)"):
+        trsvr.torch.least_squares(model, data(40, 2))
+    assert trsvr.torch.least_squares(model.eval(), data(40, 2), max_epochs=2).epochs == 2
+
+
+class Curve(nn.Module):
+    """Its unknowns are numbers without a shape; ``inside`` differentiates in the forward pass."""
+
+    def __init__(self, inside=False):
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.tensor(1.0, dtype=torch.float64)) for _ in range(2))
+        self.inside = inside
+
+    def forward(self, t):
+        if not self.inside:
+            return self.a * torch.exp(-self.b * t)
+        t = t.detach().requires_grad_(True)
+        whole = -self.a / self.b * torch.exp(-self.b * t)
+        return torch.autograd.grad(whole.sum(), t, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_unknowns_may_be_single_numbers(inside):
+    t = torch.linspace(0, 4, 40, dtype=torch.float64)
+    y = 3.0 * torch.exp(-1.5 * t)
+    assert_allclose(trsvr.torch.least_squares(Curve(inside), (t, y)).x, [3.0, 1.5], rtol=1e-8)
+    if not inside:
+        robust = trsvr.torch.minimize(Curve(), lambda out, t: torch.log1p((out - t) ** 2).mean(), (t, y))
+        assert_allclose(robust.x, [3.0, 1.5], rtol=1e-4)
+        logits = trsvr.torch.minimize(
+            Curve(), F.binary_cross_entropy_with_logits, (t, (y > 1.0).double()), max_epochs=3
+        )
+        assert np.isfinite(logits.value)
+
+
+def test_a_loss_of_ones_own_derived_from_torchs_is_the_one_that_is_minimised():
+    class Quartic(nn.MSELoss):
+        def forward(self, outputs, target):
+            return ((outputs - target) ** 4).mean()
+
+    X, y = data(60, 2)
+    model = net(2, 3, 1)
+    result = trsvr.torch.minimize(model, Quartic(), (X, y), max_epochs=20)
+    with torch.no_grad():
+        assert result.value == pytest.approx(float(((model(X) - y) ** 4).mean()), rel=1e-10)
+
+
+def test_no_start_is_the_models_own():
+    model = net(2, 4, 1)
+    start = trsvr.torch.ModelResiduals(model, data(60, 2)).value_at(
+        trsvr.torch.ModelResiduals(model, data(60, 2)).start()
+    )
+    for minimized in (
+        trsvr.torch.least_squares(model, data(60, 2), x0=None, max_epochs=0),
+        trsvr.torch.minimize(model, lambda out, t: 0.5 * ((out - t) ** 2).mean(), data(60, 2), x0=None, max_epochs=0),
+    ):
+        assert minimized.value == pytest.approx(start[0], rel=1e-12)
+
+
+def test_rows_at_once_bound_what_the_model_sees():
+    seen = []
+
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net(2, 4, 1)
+
+        def forward(self, x):
+            seen.append(len(x))
+            return self.inner(x)
+
+    trsvr.torch.minimize(Watched(), F.mse_loss, data(60, 2), rows_at_once=7, max_epochs=3)
+    assert max(seen) <= 7
+
+
+@pytest.mark.parametrize("n", [20, 30])
+def test_weight_decay_keeps_to_the_space_of_residuals(n, monkeypatch):
+    """1601 parameters and few residuals: nothing of their number squared is made."""
+    made = []
+    eye = np.eye
+    monkeypatch.setattr(np, "eye", lambda d, *rest: made.append(d) or eye(d, *rest))
+    model = net(2, 400, 1)
+    result = trsvr.torch.minimize(model, F.mse_loss, data(n, 2), weight_decay=1e-3, max_epochs=100)
+    assert not made
+    problem = ModelResiduals(model, data(n, 2), weight_decay=1e-3, scale=2**0.5)
+    options = {"maxiter": 300, "maxfun": 300}
+    known = scipy.optimize.minimize(problem.value_and_gradient, result.x, jac=True, method="L-BFGS-B", options=options)
+    assert result.value <= known.fun * (1.0 + 1e-3)

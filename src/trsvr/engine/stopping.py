@@ -220,7 +220,10 @@ class GradientTest:
             return Status.CONVERGED
         self._values.append(value)
         if known is not None:  # a solver that refuses steps knows best why a value stands still
-            return Status.ROUNDING_FLOOR if known.at_floor else self._stuck(value, known)
+            if not known.at_floor:
+                return self._stuck(value, known)
+            self.why = known.stuck
+            return Status.ROUNDING_FLOOR
         if self._stands_still(value, largest):
             return Status.ROUNDING_FLOOR
         return None

@@ -29,7 +29,7 @@ class Covariance:
     Attributes
     ----------
     matrix : array of shape (d, d)
-        The covariance; infinite where the data do not determine x.
+        The covariance; infinite where neither the data nor a penalty determine x.
     standard_errors : array
         Square roots of its diagonal.
     variance : float
@@ -84,7 +84,8 @@ def covariance(
     -----
     Least squares: s²(JᵀWJ)⁻¹, inverted by singular values of the scaled columns, so that nearly dependent parameters
     keep their digits. With a loss other than the squared one, ℓ″ is in the place of W: an approximation that ignores
-    how far the noise is from normal.
+    how far the noise is from normal. With a penalty it is s²H⁻¹(JᵀWJ)H⁻¹, H = JᵀWJ + λ, as for linear models: the
+    scatter of the estimates, not how far the penalty draws them. Weights 1/σ² and ``known_variance=1`` belong together.
 
     Linear models: one reading of the rows for all matrices; groups on a cluster take a second one. Dependent columns
     without a penalty, and a fit whose coefficients grow for ever (separated classes), raise ValueError.
@@ -102,19 +103,28 @@ def _of_least_squares(problem: ResidualProblem, x: Vector, known_variance: float
     if not np.isfinite(value):
         raise ValueError("result must be a point where the residuals are finite")
     d, m = x.size, residuals.size
-    sums = sums_of(problem.linearized(x, residuals, True), max(m, d), d, True)
+    if problem.weights is not None:  # rows of weight zero are no observations
+        m = m // problem.n_samples * int(np.count_nonzero(problem.weights))
+    sums = sums_of(problem.linearized(x, residuals, True), max(residuals.size, d), d, True)
     columns = np.where(sums.columns > 0.0, sums.columns, 1.0)
-    _, values, right = np.linalg.svd(sums.matrix / columns)
-    rank = int(np.sum(values > np.finfo(float).eps * max(m, d) * values.max(initial=0.0)))
-    freedom = m - rank
+    data, penalty = sums.matrix / columns, np.diag(np.sqrt(problem.l2) / columns)
+    left, values, right = np.linalg.svd(np.vstack([data, penalty]) if problem.l2 > 0.0 else data, full_matrices=False)
+    own = np.linalg.svd(data, compute_uv=False)
+    rank = int(np.sum(own > np.finfo(float).eps * max(residuals.size, d) * own.max(initial=0.0)))
+    # H⁻¹J̃ᵀ of H = J̃ᵀJ̃ + λ is V S⁻¹U₁ᵀ, with U₁ the rows of the data, whose squares count the coefficients.
+    of_data = left[: len(data)]
+    freedom = m - (float(np.sum(of_data**2)) if problem.l2 > 0.0 else rank)
+    # Weights were scaled for the sum, not by the user.
+    count = problem.n_samples * problem.weight_scale
     if known_variance is not None:
         variance = _check.positive("known_variance", known_variance)
     else:
-        variance = 2.0 * problem.n_samples * value / freedom if freedom > 0 else np.inf
-    if rank < d:
+        losses = problem.terms(residuals).total * problem.weight_scale
+        variance = 2.0 * losses / freedom if freedom > 0 else np.inf
+    if rank < d and problem.l2 == 0.0:
         return Covariance(np.full((d, d), np.inf), variance, freedom, rank)
-    root = right.T / values / columns[:, None]
-    return Covariance(root @ root.T * (variance / problem.n_samples), variance, freedom, rank)
+    root = (right.T / values) @ of_data.T / columns[:, None]
+    return Covariance(root @ root.T * (variance / count), variance, freedom, rank)
 
 
 # --------------------------------------------------------------------------------------------------- linear models

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
-from trsvr._blas import LONE_COLUMNS, one_blas_thread
+from trsvr._blas import alone
 from trsvr._vectors import dot
 from trsvr.parts import cholesky
 from trsvr.problems.residuals import Block
@@ -30,6 +30,8 @@ _ILL_CONDITIONED = 1e-11
 # λ is found to this part of the radius, and by Cholesky factors, which cost more, to that one.
 _CLOSE, _CLOSE_ENOUGH = 1e-3, 0.1
 _MOST_TRIALS = 50
+# Of inverse iteration: it only has to tell powers of ten apart.
+_INVERSE_STEPS = 5
 
 
 class DampedStep(NamedTuple):
@@ -41,6 +43,13 @@ class DampedStep(NamedTuple):
     damping: float
 
 
+class Penalty(NamedTuple):
+    """(μ/2)‖x − c‖² beside the rows: μ, and x − c."""
+
+    strength: float
+    away: Vector
+
+
 class Sums(NamedTuple):
     """What is kept of J̃ and r̃: ``matrix`` is J̃ itself, its triangular factor, or J̃ᵀJ̃ where ``squared``."""
 
@@ -49,6 +58,7 @@ class Sums(NamedTuple):
     gradient: Vector
     columns: Vector  # their lengths
     squared: bool
+    penalty: Penalty | None = None  # where it has no rows in ``matrix``
 
     @classmethod
     def of_squares(cls, squares: Matrix, gradient: Vector) -> Sums:
@@ -56,45 +66,63 @@ class Sums(NamedTuple):
         return cls(squares, gradient, gradient, np.sqrt(np.diagonal(squares)), True)
 
     def gram(self) -> Matrix:
-        """J̃ᵀJ̃."""
-        return self.matrix if self.squared else self.matrix.T @ self.matrix
+        """J̃ᵀJ̃, with the penalty."""
+        gram = self.matrix if self.squared else self.matrix.T @ self.matrix
+        return gram if self.penalty is None else gram + self.penalty.strength * np.eye(len(gram))
+
+    def product(self, v: Vector) -> Vector:
+        """That matrix times a vector."""
+        found = self.matrix @ v if self.squared else self.matrix.T @ (self.matrix @ v)
+        return found if self.penalty is None else found + self.penalty.strength * v
 
 
-def sums_of(blocks: Iterable[Block], rows: int, d: int, orthogonal: bool) -> Sums:
+def sums_of(blocks: Iterable[Block], rows: int, d: int, orthogonal: bool, penalty: Penalty | None = None) -> Sums:
     """Go through the blocks once; ``orthogonal`` asks for the triangular factor whatever it costs."""
     if rows < d:
         kept = list(blocks)
         matrix = np.concatenate([block.jacobian for block in kept])
         vector = np.concatenate([block.residuals for block in kept])
-        return Sums(matrix, vector, matrix.T @ vector, np.sqrt(np.einsum("ij,ij->j", matrix, matrix)), False)
+        strength, away = penalty or Penalty(0.0, np.zeros(d))
+        columns = np.sqrt(np.einsum("ij,ij->j", matrix, matrix) + strength)
+        return Sums(matrix, vector, matrix.T @ vector + strength * away, columns, False, penalty)
     if orthogonal or rows * d <= _SMALL:
         return _triangle(blocks, d)
     squares, gradient = np.zeros((d, d)), np.zeros(d)
     for block in blocks:
-        squares += block.jacobian.T @ block.jacobian
-        gradient += block.jacobian.T @ block.residuals
+        with alone(block.jacobian):
+            squares += block.jacobian.T @ block.jacobian
+            gradient += block.jacobian.T @ block.residuals
     return Sums.of_squares(squares, gradient)
-
-
-def _alone(matrix: Matrix) -> AbstractContextManager[None]:
-    """LAPACK on one thread, where a matrix is so large that it would take more: beside other work they wait."""
-    return one_blas_thread() if matrix.size > LONE_COLUMNS**2 else nullcontext()
 
 
 def _triangle(blocks: Iterable[Block], d: int) -> Sums:
     """J̃ = QR, a block at a time; Q is not needed."""
     both, gradient = np.zeros((0, d + 1)), np.zeros(d)
+    waiting: list[Matrix] = []
+    count = 0
+
+    def factored() -> Matrix:
+        rows = np.concatenate([both, *waiting])
+        waiting.clear()
+        with alone(rows):
+            return np.asarray(np.linalg.qr(rows, mode="r"))
+
     for block in blocks:
-        gradient += block.jacobian.T @ block.residuals
-        rows = np.concatenate([both, np.column_stack([block.jacobian, block.residuals])])
-        with _alone(rows):
-            both = np.asarray(np.linalg.qr(rows, mode="r"))
+        with alone(block.jacobian):
+            gradient += block.jacobian.T @ block.residuals
+        waiting.append(np.column_stack([block.jacobian, block.residuals]))
+        count += len(block.residuals)
+        if count > 2 * d:  # with fewer new rows most of the work would be for the old ones
+            both, count = factored(), 0
+    both = factored()
     matrix, vector = both[:d, :d], both[:d, d]
     return Sums(matrix, vector, gradient, np.sqrt(np.einsum("ij,ij->j", matrix, matrix)), False)
 
 
-def damped_model(sums: Sums, scaling: Vector) -> SingularValues | CholeskyFactors:
+def damped_model(sums: Sums, scaling: Vector) -> SingularValues | CholeskyFactors | PenalisedRows:
     """The model in the norm ‖Dp‖."""
+    if sums.penalty is not None:
+        return PenalisedRows(sums, sums.penalty)
     if min(sums.matrix.shape) <= _FEW:
         return SingularValues.of(sums, scaling)
     return CholeskyFactors(sums, scaling)
@@ -124,18 +152,20 @@ class SingularValues:
         self._seen = values > _EPSILON * max(right.shape) * largest
         #: whether squares have lost the smallest of them
         self.ill_conditioned = bool(values.min() ** 2 <= _ILL_CONDITIONED * largest**2)
+        #: λ that squares hardly see
+        self.faint = _ILL_CONDITIONED * largest**2
 
     @classmethod
     def of(cls, sums: Sums, scaling: Vector) -> SingularValues:
         """From whatever is kept of J̃."""
         if sums.squared:
-            with _alone(sums.matrix):
+            with alone(sums.matrix):
                 squares, right = np.linalg.eigh(sums.matrix / np.outer(scaling, scaling))
             values = np.sqrt(np.maximum(squares[::-1], 0.0))
             right = right[:, ::-1]
             along = right.T @ (sums.vector / scaling)
             return cls(values, right, np.divide(along, values, out=np.zeros_like(along), where=values > 0.0), scaling)
-        with _alone(sums.matrix):
+        with alone(sums.matrix):
             left, values, right = np.linalg.svd(sums.matrix / scaling, full_matrices=False)
         return cls(values, right.T, left.T @ sums.vector, scaling)
 
@@ -171,6 +201,16 @@ class SingularValues:
         squares = np.where(self._seen, self._values**2, np.inf)
         return -(self._right @ ((self._right.T @ (gradient / self._scaling)) / (squares + damping))) / self._scaling
 
+    def inverse(self, v: Vector, damping: float) -> Vector:
+        """(J̃ᵀJ̃ + λD²)⁻¹ times any vector, for λ > 0."""
+        v = v / self._scaling
+        along = self._right.T @ v
+        return (self._right @ (along / (self._values**2 + damping) - along / damping) + v / damping) / self._scaling
+
+    def evenly(self, parts: Vector) -> Vector:
+        """A direction p with ‖J̃p‖ = ‖parts‖ that goes this far along each that J̃ tells apart."""
+        return self._right @ (parts / self._values) / self._scaling
+
     def softest(self) -> Vector:
         """The direction, of length one in the norm of D, in which the model is flattest."""
         if self._right.shape[0] > self._right.shape[1]:  # more unknowns than residuals: any that J̃ does not see
@@ -183,22 +223,42 @@ class SingularValues:
 class CholeskyFactors:
     """The same for many unknowns: one factor of J̃ᵀJ̃ + λD², or of J̃D⁻²J̃ᵀ + λ where that is smaller, for each λ."""
 
-    ill_conditioned = False
-    full_rank = False
-
     def __init__(self, sums: Sums, scaling: Vector) -> None:
         self._sums, self._scaling = sums, scaling
         scaled = sums.matrix / scaling
         self._rows: Matrix | None = None
-        if sums.squared:
-            self._matrix, self._vector = scaled / scaling[:, None], sums.gradient / scaling
-        elif scaled.shape[0] < scaled.shape[1]:
-            self._rows, self._matrix, self._vector = scaled, scaled @ scaled.T, sums.vector
-        else:
-            self._matrix, self._vector = scaled.T @ scaled, sums.gradient / scaling
+        with alone(scaled):
+            if sums.squared:
+                self._matrix, self._vector = scaled / scaling[:, None], sums.gradient / scaling
+            elif scaled.shape[0] < scaled.shape[1]:
+                self._rows, self._matrix, self._vector = scaled, scaled @ scaled.T, sums.vector
+            else:
+                self._matrix, self._vector = scaled.T @ scaled, sums.gradient / scaling
         self._exact: SingularValues | None = None
         self._left: float | None = None
-        self._least = 1e2 * _EPSILON * len(self._matrix) * float(np.diagonal(self._matrix).max(initial=0.0))
+        self._largest = float(np.diagonal(self._matrix).max(initial=0.0))
+        self._least = 1e2 * _EPSILON * len(self._matrix) * self._largest
+        #: λ from which on singular values are taken
+        self.faint = 4.0 * self._least
+
+    @cached_property
+    def ill_conditioned(self) -> bool:
+        """Whether squares have lost the smallest curvatures; a few steps of inverse iteration find about the least."""
+        v = np.cos(np.arange(1.0, len(self._matrix) + 1.0))
+        for _ in range(_INVERSE_STEPS):
+            if self._nearly_exact is None:
+                return True
+            v = self._nearly_exact(v / np.linalg.norm(v))
+        return 1.0 / float(np.linalg.norm(v)) <= self._least + _ILL_CONDITIONED * self._largest
+
+    @property
+    def full_rank(self) -> bool:
+        """Whether every unknown is seen."""
+        return self._rows is None and not self.ill_conditioned
+
+    @cached_property
+    def _nearly_exact(self) -> Callable[[Vector], Vector] | None:
+        return self._solver(self._least)
 
     @property
     def _by_values(self) -> SingularValues:
@@ -236,8 +296,8 @@ class CholeskyFactors:
         damping = self._least
         if length > radius:
             highest = float(np.linalg.norm(self._sums.gradient / self._scaling)) / radius
-            damping = radius_of(length_at, radius, max(highest, 4.0 * self._least), _CLOSE_ENOUGH)
-        if damping not in solutions or damping <= 4.0 * self._least:
+            damping = radius_of(length_at, radius, max(highest, self.faint), _CLOSE_ENOUGH)
+        if damping not in solutions or damping <= self.faint:
             return self._by_values.step(radius)
         step, solution = solutions[damping]
         length = float(np.linalg.norm(step))
@@ -255,8 +315,9 @@ class CholeskyFactors:
         return self._left
 
     def _fall(self) -> float:
-        solve = self._solver(self._least)
-        if solve is None:
+        solve = self._nearly_exact
+        # Of squares nothing better is known; a triangular factor knows all.
+        if solve is None or (self._rows is None and self.ill_conditioned and not self._sums.squared):
             return self._by_values.left()
         solution = solve(self._vector)
         if self._rows is None:
@@ -275,9 +336,93 @@ class CholeskyFactors:
         # On the range of Bᵀ: (BᵀB + λ)⁻¹ Bᵀz = Bᵀ(BBᵀ + λ)⁻¹z, and z = (BBᵀ)⁻¹B·gradient, with the same damping.
         return -(scaled - self._rows.T @ solve(self._rows @ scaled)) / max(damping, self._least) / self._scaling
 
+    def inverse(self, v: Vector, damping: float) -> Vector:
+        """(J̃ᵀJ̃ + λD²)⁻¹ times any vector, for λ > 0."""
+        return -self.solve(v, damping)
+
+    def evenly(self, parts: Vector) -> Vector:
+        """A direction p with ‖J̃p‖ = ‖parts‖ that goes this far along each that J̃ tells apart."""
+        return self._by_values.evenly(parts)
+
     def softest(self) -> Vector:
         """The direction, of length one in the norm of D, in which the model is flattest."""
         return self._by_values.softest()
 
 
-Model = SingularValues | CholeskyFactors
+class PenalisedRows:
+    """Fewer residuals than unknowns, and a penalty (μ/2)‖x − c‖², with D = 1: all in the space of residuals.
+
+    With a = x − c and κ = μ/(μ + λ) the step is p = −κa − J̃ᵀ(J̃J̃ᵀ + μ + λ)⁻¹(r̃ − κJ̃a): nothing cancels in it, however
+    small μ is.
+    """
+
+    ill_conditioned, faint = False, 0.0
+    full_rank = False  # S may be as large as the penalty, where that is all
+
+    def __init__(self, sums: Sums, penalty: Penalty) -> None:
+        self._rows, self._residuals, self._gradient = sums.matrix, sums.vector, sums.gradient
+        self._strength, self._away = penalty
+        with alone(sums.matrix):
+            self._squares, self._reached = sums.matrix @ sums.matrix.T, sums.matrix @ penalty.away
+        largest = float(np.diagonal(self._squares).max(initial=0.0))
+        #: λ that makes up for rounding
+        self._least = max(1e2 * _EPSILON * len(self._squares) * largest - self._strength, 0.0)
+
+    def _solver(self, damping: float) -> Callable[[Vector], Vector]:
+        """V ↦ (J̃J̃ᵀ + μ + λ)⁻¹v."""
+        matrix = self._squares.copy()
+        matrix.reshape(-1)[:: len(matrix) + 1] += self._strength + damping
+        factor = cholesky.cholesky(matrix)
+        assert factor is not None
+        return lambda v: cholesky.solve(factor, v)
+
+    def step(self, radius: float) -> DampedStep:
+        """The damped step."""
+        steps: dict[float, Vector] = {}
+
+        def length_at(damping: float) -> tuple[float, float]:
+            solve, whole = self._solver(damping), self._strength + damping
+            part = self._strength / whole
+            reached = solve(self._residuals - part * self._reached)
+            step = steps[damping] = -part * self._away - self._rows.T @ reached
+            length = float(np.linalg.norm(step))
+            again = (step - self._rows.T @ solve(self._rows @ step)) / whole
+            return length, -float(step @ again) / length if length > 0.0 else 0.0
+
+        damping, length = self._least, length_at(self._least)[0]
+        if length > radius:
+            highest = float(np.linalg.norm(self._gradient)) / radius
+            damping = radius_of(length_at, radius, max(highest, 4.0 * self._least), _CLOSE_ENOUGH)
+            if damping not in steps:
+                length_at(damping)
+        step = steps[damping]
+        length = float(np.linalg.norm(step))
+        predicted = -0.5 * float(self._gradient @ step) + 0.5 * damping * length**2
+        return DampedStep(step, length, predicted, damping)
+
+    def left(self) -> float:
+        """How far the model falls without a bound, to rounding."""
+        return max(self.step(math.inf).predicted, 0.0)
+
+    def solve(self, gradient: Vector, damping: float) -> Vector:
+        """−(J̃ᵀJ̃ + μ + λ)⁻¹ times a vector."""
+        damping = max(damping, self._least)
+        known = self._rows.T @ self._solver(damping)(self._rows @ gradient)
+        return (known - gradient) / (self._strength + damping)
+
+    def inverse(self, v: Vector, damping: float) -> Vector:
+        """(J̃ᵀJ̃ + μ + λ)⁻¹ times any vector."""
+        return -self.solve(v, damping)
+
+    def evenly(self, parts: Vector) -> Vector:
+        """Of no use here."""
+        raise NotImplementedError
+
+    def softest(self) -> Vector:
+        """A direction, of length one, of which J̃ sees nothing."""
+        start = np.cos(np.arange(1.0, self._away.size + 1.0))
+        hidden = -self.solve(start, 0.0)
+        return hidden / (np.linalg.norm(hidden) or 1.0)
+
+
+Model = SingularValues | CholeskyFactors | PenalisedRows

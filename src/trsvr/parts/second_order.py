@@ -45,9 +45,12 @@ class CurvedModel:
         """Whether no curvature is negative, but for rounding."""
         return bool(self.curvatures[0] >= -self._limit)
 
-    def left(self, gradient: Vector | None = None) -> float:
-        """How far the model, or that with another gradient, falls without a bound; infinite where it bends down."""
-        if not self.is_convex:
+    def left(self, gradient: Vector | None = None, flat: float = _FLAT) -> float:
+        """How far the model, or that with another gradient, falls without a bound; infinite where it bends down.
+
+        A curvature above −``flat`` of the largest is none.
+        """
+        if not self.curvatures[0] >= -(flat / _FLAT) * self._limit:
             return math.inf
         pulls = self._pulls if gradient is None else self._vectors.T @ (gradient / self._scaling)
         # Along what rounding hides the gradient may still mean something.

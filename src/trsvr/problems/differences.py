@@ -15,6 +15,9 @@ _NO_ROUNDING = 1e-30  # a complex step cancels nothing
 # Below this part of the largest entry of x one is nearly zero; a change of less than that part of r is rounding.
 _NEARLY_ZERO, _ROUNDING, _LONGER, _TINY = 1e-8, 1e-13, 1e3, 1e-30
 
+# Parts of a step of fourth order, tried where the whole one leaves the domain.
+_NEARER, _WELL_INSIDE = (1.0, 0.1, 1e-2, 1e-3), 1.0 / 30.0
+
 KINDS = ("2-point", "3-point", "cs")
 
 
@@ -37,7 +40,7 @@ def jacobian_by_differences(
 
     Notes
     -----
-    A step that leaves the domain of a function is made to the other side.
+    A step that leaves the domain of a function is made to the other side; one of fourth order is made shorter first.
     """
     matrix = np.empty((at_x.size, x.size), order="F")
     lengths = np.where(x != 0.0, np.abs(x), 1.0 if size is None else size)
@@ -57,10 +60,11 @@ def jacobian_by_differences(
             continue
         wanted = _STEPS[kind] * float(lengths[j])
         if kind == "5-point":
-            near, far = (_central(residuals, x, j, times * wanted) for times in (1.0, 2.0))
-            matrix[:, j] = (4.0 * near - far) / 3.0
-            if np.isfinite(matrix[:, j]).all():
+            found = _of_fourth_order(residuals, x, at_x, j, wanted)
+            if found is not None:
+                matrix[:, j] = found
                 continue
+            wanted = _STEPS["2-point"] * float(lengths[j])
         ahead, forward = _shifted(residuals, x, j, wanted)
         back, backward = at_x, 0.0
         if kind != "2-point" or not np.isfinite(ahead).all():
@@ -71,6 +75,29 @@ def jacobian_by_differences(
                 ahead, forward = at_x, 0.0
         matrix[:, j] = (ahead - back) / (forward - backward) if forward != backward else np.nan
     return matrix
+
+
+def _of_fourth_order(
+    residuals: Callable[[Any], Vector], x: Vector, at_x: Vector, j: int, wanted: float
+) -> Vector | None:
+    """∂r/∂xⱼ from both sides, nearer where an edge of the domain is near; at an edge from one side alone."""
+    for part in _NEARER:
+        # Where a function has an edge it often bends there without end: well inside, then.
+        for nearer in (1.0,) if part == 1.0 else (1.0, _WELL_INSIDE):
+            near, far = (_central(residuals, x, j, times * nearer * part * wanted) for times in (1.0, 2.0))
+            found = (4.0 * near - far) / 3.0
+            if not np.isfinite(found).all():
+                break
+        else:
+            return found
+    for part in _NEARER:
+        for signed in (part * wanted, -part * wanted):
+            moved = [_shifted(residuals, x, j, times * signed) for times in range(1, 5)]
+            weights = np.array([48.0, -36.0, 16.0, -3.0]) / 12.0
+            found = np.sum([w * (there - at_x) for w, (there, _) in zip(weights, moved, strict=True)], axis=0)
+            if np.isfinite(found).all():
+                return found / (moved[-1][1] / 4.0)
+    return None
 
 
 def _central(residuals: Callable[[Any], Vector], x: Vector, j: int, by: float) -> Vector:

@@ -37,7 +37,7 @@ class LeastSquares(ResidualProblem):
     l2, towards : float, array
         A penalty that draws x to a point, zero by default.
     rows_at_once : int, optional
-        Rows of J in memory at a time; by default as many as make 16 MB.
+        Rows of J in memory at a time; by default J is whole up to 16 MB, and else made in blocks of 1 MB.
 
     Notes
     -----
@@ -92,7 +92,10 @@ class LeastSquares(ResidualProblem):
     def _of_rows(self, x: Any, indices: Indices) -> Vector:
         """Residuals of these rows, flat."""
         with np.errstate(all="ignore"):  # outside its domain a function may well overflow: the step is refused
-            found = np.array(self._residuals(x.copy(), indices), dtype=None if x.dtype.kind == "c" else np.float64)
+            given = np.asarray(self._residuals(x.copy(), indices))
+        if given.dtype.kind == "c" and x.dtype.kind != "c":
+            raise ValueError("residuals must be real numbers: write complex ones as pairs, real and imaginary part")
+        found = np.array(given, dtype=given.dtype if x.dtype.kind == "c" else np.float64)
         k = self._outputs
         if found.ndim not in (1, 2) or len(found) != len(indices) or (k is not None and found.size != k * len(indices)):
             wanted = f"({len(indices)},) or ({len(indices)}, k)" if k is None else f"({len(indices)}, {k})"
@@ -177,5 +180,5 @@ class LeastSquares(ResidualProblem):
             l2=self.l2,
             towards=self.towards,
         )
-        part.weights = None if self.weights is None else self.weights[chosen]
+        part.weights, part.weight_scale = None if self.weights is None else self.weights[chosen], self.weight_scale
         return part

@@ -7,13 +7,14 @@ small.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from trsvr import _check
 from trsvr._arrays import Indices, Matrix, Vector
+from trsvr._blas import alone
 from trsvr._draws import Draws
 from trsvr.problems.base import Problem
 from trsvr.problems.plain import NotFinite
@@ -53,6 +54,10 @@ class ResidualProblem(Problem):
     loss : ResidualLoss
     l2, towards
         The penalty (l2/2)‖x − towards‖².
+    weights, weight_scale
+        Weights scaled to have mean one, and the mean of those that were given.
+    sweeps : float
+        For the solver that counts them: those over the rows that Jacobians have taken since it looked.
     scales_columns : bool
         Whether unknowns have units of their own: steps are then measured in those of the columns of J.
     """
@@ -61,6 +66,8 @@ class ResidualProblem(Problem):
     loss: ResidualLoss
     l2: float
     towards: Vector
+    weight_scale: float = 1.0
+    sweeps: float = 0.0
     scales_columns: bool = True
     has_view = True
     products_are_exact = False
@@ -76,7 +83,8 @@ class ResidualProblem(Problem):
             given = _check.vector("weights", weights, n_samples)
             if not (given >= 0.0).all() or not given.any():
                 raise ValueError("weights must be >= 0, and not all zero")
-            self.weights = given * (n_samples / given.sum())
+            self.weight_scale = float(given.sum()) / n_samples
+            self.weights = given / self.weight_scale
 
     # --------------------------------------------------------------------------------- what a kind of it must answer
 
@@ -121,7 +129,7 @@ class ResidualProblem(Problem):
         return (value if np.isfinite(value) else np.inf), residuals
 
     def linearized(self, x: Vector, residuals: Vector, fine: bool) -> Iterator[Block]:
-        """The blocks of J̃ and r̃; the penalty's rows come last."""
+        """The blocks of J̃ and r̃, those of the losses alone."""
         terms = self.terms(residuals)
         roots = np.sqrt(terms.curvatures / self.n_samples)
         counts = roots > 0.0
@@ -132,9 +140,21 @@ class ResidualProblem(Problem):
             if not _all_finite(jacobian):
                 raise NotFinite(_BAD_JACOBIAN)
             yield Block(rows, jacobian * (roots[0] if alike else roots[rows, None]), ratio[rows])
+
+    def penalised(self, x: Vector, blocks: Iterable[Block]) -> Iterator[Block]:
+        """The blocks, and rows that stand for the penalty."""
+        yield from blocks
         if self.l2 > 0.0:
             root = np.sqrt(self.l2)
             yield Block(slice(0, 0), root * np.eye(x.size), root * (x - self.towards))
+
+    def pulled(self, x: Vector, residuals: Vector, slopes: Vector) -> Vector:
+        """J(x)ᵀ times a vector."""
+        total = np.zeros(x.size)
+        for place, rows in self.jacobian_rows(x, residuals, False):
+            with alone(rows):
+                total += rows.T @ slopes[place]
+        return total
 
     def squares(self, x: Vector, residuals: Vector, fine: bool) -> Squares:
         """J̃ᵀJ̃ and ∇f, where J has so many rows that nothing else of it is kept."""
@@ -143,8 +163,9 @@ class ResidualProblem(Problem):
         alike = bool((curvatures == curvatures[:1]).all())
         for rows, jacobian in self.jacobian_rows(x, residuals, fine):
             weighted = jacobian if alike else jacobian * np.sqrt(curvatures[rows, None])
-            matrix += weighted.T @ weighted
-            gradient += jacobian.T @ terms.slopes[rows]
+            with alone(jacobian):
+                matrix += weighted.T @ weighted
+                gradient += jacobian.T @ terms.slopes[rows]
         matrix *= float(curvatures[0]) if alike else 1.0
         return self.with_penalty(x, matrix / self.n_samples, gradient / self.n_samples, self.jacobian_passes(fine))
 
@@ -160,10 +181,11 @@ class ResidualProblem(Problem):
         value, residuals = self.value_at(x)
         if not np.isfinite(value):
             raise NotFinite("residuals are not finite")
-        gradient = np.zeros(x.size)
-        for block in self.linearized(x, residuals, False):
-            gradient += block.jacobian.T @ block.residuals
-        return value, gradient
+        self.sweeps += self.jacobian_passes(False)
+        gradient = self.pulled(x, residuals, self.terms(residuals).slopes) / self.n_samples
+        if not _all_finite(gradient):
+            raise NotFinite(_BAD_JACOBIAN)
+        return value, gradient + self.l2 * (x - self.towards)
 
     def curvature_view(self) -> CurvatureView:
         """Rows of J in the place of rows of X."""
@@ -190,22 +212,25 @@ class ResidualView(CurvatureView):
             raise NotFinite("residuals are not finite")
         self._x, self._residuals, self._kept = x.copy(), residuals, None
         if residuals.size * x.size <= BLOCK:
-            self._kept = list(self._problem.linearized(self._x, residuals, False))
-        gradient = np.zeros(x.size)
+            self._kept = list(self._blocks())
+        gradient = self.penalty_slopes(x)
         for block in self._blocks():
             gradient += block.jacobian.T @ block.residuals
         return value, gradient
 
     def _blocks(self) -> Iterator[Block]:
-        """Those of the losses, and of the penalty."""
-        yield from self._kept or self._problem.linearized(self._x, self._residuals, False)
+        if self._kept is not None:
+            return iter(self._kept)
+        self._problem.sweeps += self._problem.jacobian_passes(False)
+        return self._problem.linearized(self._x, self._residuals, False)
 
-    def _of_losses(self) -> Iterator[Block]:
-        return (block for block in self._blocks() if block.rows.stop)
+    def _is_counted(self) -> None:
+        """The first sweep for what comes now, by the caller."""
+        self._problem.sweeps -= 0.0 if self._kept is not None else 1.0
 
     def total_weight(self) -> float:
         """Sum of the squared entries of J̃."""
-        return float(sum(np.vdot(block.jacobian, block.jacobian) for block in self._of_losses()))
+        return float(sum(np.vdot(block.jacobian, block.jacobian) for block in self._blocks()))
 
     def penalty_slopes(self, x: Vector) -> Vector:
         """∇r(x)."""
@@ -217,15 +242,17 @@ class ResidualView(CurvatureView):
 
     def product(self, v: Vector) -> Vector:
         """J̃ᵀ(J̃v)."""
-        return np.sum([block.jacobian.T @ (block.jacobian @ v) for block in self._of_losses()], axis=0)
+        self._is_counted()
+        return np.sum([block.jacobian.T @ (block.jacobian @ v) for block in self._blocks()], axis=0)
 
     def diagonal(self) -> Vector:
         """Its diagonal."""
-        return np.sum([np.einsum("ij,ij->j", block.jacobian, block.jacobian) for block in self._of_losses()], axis=0)
+        self._is_counted()
+        return np.sum([np.einsum("ij,ij->j", block.jacobian, block.jacobian) for block in self._blocks()], axis=0)
 
     def blocks(self, rows: int, draws: Draws) -> tuple[Matrix, int]:
         """J̃ᵀJ̃, of all rows: with residuals that come in blocks a sample would not be cheaper."""
-        matrix = np.sum([block.jacobian.T @ block.jacobian for block in self._of_losses()], axis=0)
+        matrix = np.sum([block.jacobian.T @ block.jacobian for block in self._blocks()], axis=0)
         return matrix[None], self.n_rows
 
     def snapshot(self) -> dict[str, Any]:

@@ -52,6 +52,7 @@ class Progress(NamedTuple):
     at_floor: bool = False  # whether values no longer tell points apart
     may_be_saddle: bool = False  # whether a point where the gradient vanishes may be none of a minimum
     gap_bound: float = math.nan  # how far f is above its minimum at most, where that was looked at
+    stuck: str = ""  # why that may be no floor
     gained: float = math.nan  # how far f has fallen, by the solver's account: it measures f where there are no values
 
 

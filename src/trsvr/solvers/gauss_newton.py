@@ -4,6 +4,9 @@ JᵀJ is the Hessian without S = Σ rᵢ∇²rᵢ. The adaptive mode runs on it 
 refused again and again, or where the run would end, S may count: JᵀJ never bends down, and sees nothing where Jᵀr = 0.
 From there on curvature is remembered (`RememberedCurvature`), in units of J's columns, and the Hessian's own products,
 by differences of Jᵀr, say what is left.
+
+Counting: residuals of all rows are one pass, and so is each Jacobian that is made, also for a product where it is too
+large to be kept; by differences it is one for each unknown.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 from trsvr._arrays import Vector
 from trsvr._draws import Draws
 from trsvr.problems.base import Problem
+from trsvr.problems.residuals import ResidualProblem
 from trsvr.solvers.adaptive import AdaptiveTRSVR, Rules
 from trsvr.solvers.adaptive.state import AdaptiveState
 from trsvr.solvers.base import EpochReport, EpochRows, Progress, Solver, State
@@ -37,6 +41,7 @@ class TwoModels(AdaptiveState):
 
     refused: int = 0
     longest: Vector | None = None  # that each column of J has been, squared
+    uncounted: float = math.nan  # sweeps over the rows by Jacobians
     whole: bool = False  # whether the Hessian itself is the model
     remembered: Remembered = field(kw_only=True)
 
@@ -70,16 +75,27 @@ class GaussNewton(AdaptiveTRSVR):
 
     def epoch(self, problem: Problem, state: State, rows: EpochRows) -> EpochReport:
         """A step by the method at work."""
-        own = _own(state)
-        if not own.whole:
+        own, residuals = _own(state), _of_residuals(problem)
+        if math.isnan(own.uncounted):
+            own.uncounted = residuals.jacobian_passes(False)  # at the start
+        residuals.sweeps = own.uncounted
+        if own.whole:
+            report = self._later.epoch(problem, replace(state, own=own.remembered), rows)
+        else:
             report = super().epoch(problem, state, rows)
             if own.kind == "diagonal" and own.norm.losses is not None:
                 own.longest = np.maximum(own.norm.losses, 0.0 if own.longest is None else own.longest)
-            return report
-        return self._later.epoch(problem, replace(state, own=own.remembered), rows)
+        return report
 
     def judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
-        """As the method at work does. Where the first would end, or makes no headway, the second begins."""
+        """As the method at work does, and count."""
+        progress, own = self._judge(problem, state, report), _own(state)
+        report.gradient_evaluations += round(_of_residuals(problem).sweeps * problem.n_samples)
+        own.uncounted = _of_residuals(problem).sweeps = 0.0
+        return progress
+
+    def _judge(self, problem: Problem, state: State, report: EpochReport) -> Progress:
+        """Where the first method would end, or makes no headway, the second begins."""
         own = _own(state)
         if own.whole:
             there = replace(state, own=own.remembered)
@@ -107,6 +123,11 @@ class GaussNewton(AdaptiveTRSVR):
     def gap_bound(self, problem: Problem, state: State) -> float:
         """Nothing is known of one."""
         return math.nan
+
+
+def _of_residuals(problem: Problem) -> ResidualProblem:
+    assert isinstance(problem, ResidualProblem)
+    return problem
 
 
 def _own(state: State) -> TwoModels:

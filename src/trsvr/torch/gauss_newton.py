@@ -102,4 +102,4 @@ class GaussNewtonMatrix:
 
         samples = self._take(rows)
         found, bends = vmap(one, in_dims=(None, *(0 for _ in samples)))(trainable, *samples)
-        return torch.cat([found[name].flatten(2) for name in self._names], dim=2), bends
+        return torch.cat([found[name].reshape(*found[name].shape[:2], -1) for name in self._names], dim=2), bends

@@ -16,7 +16,7 @@ from trsvr.problems.losses import Squared
 from trsvr.problems.plain import NotFinite
 from trsvr.problems.residuals import BLOCK, ResidualProblem, Squares, all_blocks
 from trsvr.torch.parameters import Flat, refuse_unsuitable
-from trsvr.torch.problem import Samples
+from trsvr.torch.problem import Samples, mixes_samples, names_of
 
 # Rows of J that a step does with, for each unknown at least, and how many times as many there must be: then the sample
 # says what JᵀJ is to some per cent. An eighth of all rows costs about what the gradient does.
@@ -44,6 +44,8 @@ class ModelResiduals(ResidualProblem):
         λ.
     scale : float
         What residuals are multiplied by.
+    rows_at_once : int, optional
+        Samples in memory at a time; by default as many as the notes say.
 
     Notes
     -----
@@ -64,6 +66,7 @@ class ModelResiduals(ResidualProblem):
         weights: Any = None,
         weight_decay: float = 0.0,
         scale: float = 1.0,
+        rows_at_once: int | None = None,
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {model!r}")
@@ -83,7 +86,8 @@ class ModelResiduals(ResidualProblem):
             None,
         )
         self._transforms = True  # until it fails
-        self.n_residuals = self._forward(np.arange(1)).numel() * self.n_samples
+        self._most_rows = None if rows_at_once is None else _check.whole("rows_at_once", rows_at_once)
+        self.n_residuals = self._residuals_of_a_row() * self.n_samples
 
     def start(self) -> Vector:
         """The model's present parameters as x."""
@@ -103,14 +107,49 @@ class ModelResiduals(ResidualProblem):
 
     def _at_once(self) -> int:
         numbers = BLOCK if self._flat.device.type == "cpu" else _ON_DEVICE
-        return max(numbers // (self._outputs() * self.n_parameters), 1)
+        suits = max(numbers // (self._outputs() * self.n_parameters), 1)
+        return suits if self._most_rows is None else min(suits, self._most_rows)
+
+    def _forward_rows(self) -> int:
+        """Samples at a time where no J is made."""
+        return self._most_rows or 4 * self._at_once()
+
+    def _residuals_of_a_row(self) -> int:
+        """Their number; refuse a model that is no function of a single sample."""
+        if normed := names_of(self.model, mixes_samples):
+            raise ValueError(
+                f"model has {', '.join(normed)} in training mode, where a sample's outputs depend on its neighbours: "
+                "call model.eval()"
+            )
+        ends = np.array([0, self.n_samples - 1])
+        *inputs, target = self._rows.take(ends)
+        outputs = self.model(*inputs)
+        if self._difference is None and outputs.shape != target.shape:
+            raise ValueError(
+                f"dataset has targets of shape {tuple(target.shape)} for outputs of shape {tuple(outputs.shape)}: "
+                "give the targets the shape of the outputs, as by target[:, None]"
+            )
+        together, again = (self._forward(ends).detach().reshape(-1) for _ in range(2))
+        alone = torch.cat([self._forward(ends[k : k + 1]).detach().reshape(-1) for k in range(2)])
+        if together.shape != alone.shape or together.numel() % 2:
+            raise ValueError(
+                f"residuals must be rows, one for each sample: two samples together have {together.numel()} of them, "
+                f"one by one {alone.numel()}"
+            )
+        close = torch.finfo(together.dtype).eps ** 0.5
+        for other, why in ((again, "something in it is random"), (alone, "samples depend on each other")):
+            if not torch.allclose(
+                together, other, rtol=close, atol=close * float(together.abs().max()), equal_nan=True
+            ):
+                raise ValueError(f"model must be a function of a sample, but {why}: call model.eval() first")
+        return together.numel() // 2
 
     def residuals_at(self, x: Vector) -> Vector:
         """All residuals as one vector."""
         self.load(x)
         parts = [
             self._forward(rows).detach().reshape(-1).double().cpu()
-            for rows in all_blocks(self.n_samples, 4 * self._at_once())
+            for rows in all_blocks(self.n_samples, self._forward_rows())
         ]
         return np.asarray(torch.cat(parts).numpy())
 
@@ -131,6 +170,17 @@ class ModelResiduals(ResidualProblem):
             sums.add(self._jacobian(rows), terms.curvatures[places], terms.slopes[places])
         return self.with_penalty(x, *sums.means(self.n_samples), 1.0)
 
+    def pulled(self, x: Vector, residuals: Vector, slopes: Vector) -> Vector:
+        """J(x)ᵀ times a vector: one backward pass."""
+        self.load(x)
+        total = torch.zeros(self.n_parameters, dtype=torch.float64, device=self._flat.device)
+        for rows in all_blocks(self.n_samples, self._forward_rows()):
+            outputs = self._forward(rows).reshape(-1)
+            given = torch.as_tensor(slopes[self._places(rows)]).to(outputs)
+            found = torch.autograd.grad(outputs, self._flat.tensors, given, allow_unused=True)
+            total += self._flat.join(found).double()
+        return np.asarray(total.cpu().numpy())
+
     def sampled(self, x: Vector, residuals: Vector) -> Squares | None:
         """J̃ᵀJ̃ from some rows, always the same, and the gradient from all: one backward pass."""
         n, d, k = self.n_samples, self.n_parameters, self._outputs()
@@ -138,19 +188,14 @@ class ModelResiduals(ResidualProblem):
             return None
         self.load(x)
         terms, sums = self.terms(residuals), _DeviceSums(d, self._flat.device)
-        gradient = torch.zeros(d, dtype=torch.float64, device=self._flat.device)
-        for rows in all_blocks(n, 4 * self._at_once()):
-            outputs = self._forward(rows).reshape(-1)
-            slopes = torch.as_tensor(terms.slopes[self._places(rows)]).to(outputs)
-            found = torch.autograd.grad(outputs, self._flat.tensors, slopes, allow_unused=True)
-            gradient += self._flattened(found).double()
+        gradient = self.pulled(x, residuals, terms.slopes) / n
         count = max(_SAMPLED * d // k, n // _PART)
         chosen = np.sort(np.random.default_rng(n).choice(n, count, replace=False))
         for begin in range(0, count, self._at_once()):
             rows = chosen[begin : begin + self._at_once()]
             sums.add(self._jacobian(rows), terms.curvatures[self._places(rows)])
         matrix = sums.means(count)[0]
-        return self.with_penalty(x, matrix, (gradient / n).cpu().numpy(), 1.0 + count / n)
+        return self.with_penalty(x, matrix, gradient, 1.0 + count / n)
 
     def _outputs(self) -> int:
         """Residuals of a row."""
@@ -161,16 +206,13 @@ class ModelResiduals(ResidualProblem):
         k = self._outputs()
         return (rows[:, None] * k + np.arange(k)).reshape(-1)
 
-    def _flattened(self, parts: Any) -> Tensor:
-        """Gradients by parameter as one vector."""
-        known = zip(parts, self._flat.tensors, strict=True)
-        return torch.cat([(torch.zeros_like(t) if part is None else part).reshape(-1) for part, t in known])
-
     def _jacobian(self, rows: Indices) -> Tensor:
         if self._transforms:
             try:
                 return self._by_transforms(rows)
             except RuntimeError as error:
+                if "random" in str(error):  # not the same every time
+                    raise
                 if "functorch" not in str(error) and "vmap" not in str(error):
                     raise
                 self._transforms = False
@@ -188,7 +230,7 @@ class ModelResiduals(ResidualProblem):
 
         places = (None, *(0 for _ in range(len(inputs) + 1)))
         found = torch.func.vmap(torch.func.jacrev(one), in_dims=places)(parameters, *inputs, target)
-        return torch.cat([found[name].flatten(2) for name in self._names], dim=2).flatten(0, 1)
+        return torch.cat([found[name].reshape(*found[name].shape[:2], -1) for name in self._names], 2).flatten(0, 1)
 
     def _by_backward(self, rows: Indices) -> Tensor:
         """One backward pass for each residual, batched."""
@@ -196,7 +238,7 @@ class ModelResiduals(ResidualProblem):
         units = torch.eye(outputs.numel(), dtype=outputs.dtype, device=outputs.device)
         found = torch.autograd.grad(outputs, self._flat.tensors, units, is_grads_batched=True, allow_unused=True)
         zeros = [tensor.new_zeros((outputs.numel(), tensor.numel())) for tensor in self._flat.tensors]
-        return torch.cat([z if g is None else g.flatten(1) for g, z in zip(found, zeros, strict=True)], dim=1)
+        return torch.cat([z if g is None else g.reshape(z.shape) for g, z in zip(found, zeros, strict=True)], dim=1)
 
     def batch_gradient(self, x: Vector, indices: Indices) -> Vector:
         """Mean of ∇f_i(x) over the indices."""
@@ -285,7 +327,8 @@ def least_squares(
 def run(problem: Any, solver: Any, options: dict[str, Any]) -> trsvr.Result:
     """Minimise, and leave the best point in the model."""
     start = problem.start()
-    options.setdefault("x0", start)
+    if options.get("x0") is None:
+        options["x0"] = start
     best = start
     try:
         result = trsvr.minimize(problem, solver, **options)

@@ -201,8 +201,7 @@ class ModelProblem(Problem):
 
     def _refuse_what_is_no_mean(self) -> None:
         """The loss of two samples together must be the mean of their losses, each time the same."""
-        normed = sorted({type(part).__name__ for part in self.model.modules() if _mixes_samples(part)})
-        if normed:
+        if normed := names_of(self.model, mixes_samples):
             raise ValueError(
                 f"model has {', '.join(normed)} in training mode, where a sample's loss depends on its neighbours: "
                 "call model.eval(), or train with the optimiser trsvr.torch.TRSVR"
@@ -242,7 +241,7 @@ class ModelProblem(Problem):
                 f"; if the loss stretches outputs of shape {tuple(outputs.shape)} and targets of shape "
                 f"{tuple(target.shape)} to each other, give the targets that shape, as by target[:, None]"
             )
-        training = sorted({type(part).__name__ for part in self.model.modules() if part.training})
+        training = names_of(self.model, lambda part: part.training)
         if training and abs(together - 2.0 * alone) > close:  # not simply a sum
             hint += f"; the model is in training mode ({', '.join(training)}): call model.eval()"
         advice = "use reduction='mean'" if abs(together - again) <= close else "something in it is random"
@@ -252,7 +251,12 @@ class ModelProblem(Problem):
         )
 
 
-def _mixes_samples(module: torch.nn.Module) -> bool:
+def names_of(model: torch.nn.Module, wanted: Callable[[torch.nn.Module], bool]) -> list[str]:
+    """The kinds of its parts that are so."""
+    return sorted({type(part).__name__ for part in model.modules() if wanted(part)})
+
+
+def mixes_samples(module: torch.nn.Module) -> bool:
     """Whether it normalises by the statistics of the batch."""
     return module.training and isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
 

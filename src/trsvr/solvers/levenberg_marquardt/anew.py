@@ -24,10 +24,12 @@ def leads_lower(run: Run) -> bool:
     """Whether such a run finds lower values of f; what it knows is what the run goes on with then."""
     own, here = run.own, run.own.here
     assert here is not None
-    beside = np.cos(np.arange(1.0, here.x.size + 1.0))
+    longest = float(np.abs(here.x).max(initial=0.0)) or 1.0
+    sizes = np.maximum(np.abs(here.x), rules.FELT * longest)  # zeros and nearly zeros are to move, too
+    beside = sizes * np.cos(np.arange(1.0, here.x.size + 1.0))
     for part in rules.ANEW:
         try:
-            found = _followed(run, here, here.x * (1.0 + part * beside))
+            found = _followed(run, here, here.x + part * beside)
         except NotFinite:
             continue
         if found is not None:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from trsvr._blas import one_blas_thread
 from trsvr.parts.second_order import updated
 from trsvr.problems.plain import NotFinite
 from trsvr.solvers.levenberg_marquardt import rules
@@ -52,7 +53,7 @@ def _other_model_knew(run: Run, here: Point, trial: Trial, fell: float) -> bool:
     own, step = run.own, trial.damped.step
     if own.second is None or own.switched or not _may_curve(run):
         return False
-    plain = -float(here.sums.gradient @ step) - 0.5 * float(step @ here.sums.gram() @ step)
+    plain = -float(here.sums.gradient @ step) - 0.5 * float(step @ here.sums.product(step))
     curved = plain - 0.5 * float(step @ (own.second + here.bend) @ step)
     mine, other = (curved, plain) if trial.curved else (plain, curved)
     return other < 0.25 * mine and abs(fell - other) < abs(fell - mine)
@@ -96,13 +97,17 @@ def _learn(run: Run, here: Point, there: Point) -> None:
     if own.second is None:
         own.second = np.zeros((step.size, step.size))
     scaling = run.scaled(there)
-    wrong = change - here.sums.gram() @ step
+    wrong = change - here.sums.product(step)
     missed = (float(np.linalg.norm(w / scaling)) for w in (wrong, wrong - (own.second + here.bend) @ step))
     plain, curved = missed
     own.curved, own.switched = curved < rules.BETTER * plain and _may_curve(run), False
     terms, before = problem.terms(there.residuals), problem.terms(here.residuals)
     roots = np.sqrt(before.curvatures * problem.n_samples)
     slopes = np.divide(terms.slopes, roots, out=np.zeros_like(roots), where=roots > 0.0)
-    old = np.sum([b.jacobian.T @ slopes[b.rows] for b in here.rows if b.rows.stop], axis=0)
     new = there.sums.gradient - problem.l2 * (there.x - problem.towards)
+    with one_blas_thread():
+        old = np.sum([b.jacobian.T @ slopes[b.rows] for b in here.rows], axis=0)
+        entered = roots == 0.0  # rows of which the old J̃ knows nothing
+        if entered.any() and there.rows is not None:
+            new = new - np.sum([b.jacobian.T @ (entered[b.rows] * b.residuals) for b in there.rows], axis=0)
     own.second = updated(own.second, step, new - old, change)

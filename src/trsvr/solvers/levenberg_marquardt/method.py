@@ -110,7 +110,7 @@ class LevenbergMarquardt(Solver):
         """Keep the trial point or go back, and choose the next radius."""
         run = Run(self, problem, state)
         own, (here, trial) = run.own, report.outcome
-        kept = judge(run, here, trial)
+        freely, kept = own.held == 0, judge(run, here, trial)
         if not kept:
             report.rejected = 1
             own.there = None
@@ -118,10 +118,14 @@ class LevenbergMarquardt(Solver):
         assert now is not None
         state.x[:] = now.x
         state.value, state.gradient = now.value, now.sums.gradient
-        at_end = ends(run, here, trial, kept)
+        # Where nothing ends the run, a point that was seen to be an end is one.
+        at_end = own.ended = (own.ended and not kept) or ends(run, here, trial, kept, freely)
         report.gradient_evaluations += round(own.passes * problem.n_samples)
         own.passes = 0.0
         left = math.inf  # nothing is believed before an end, unless the user has said how much may be left
         if at_end or state.goal.decrease > 0.0:
             left = 0.0 if at_end else run.model().left()
-        return Progress(left, own.misses > rules.MISSES, True)
+        # Residuals that are so small have few digits, and so has what the curvature says of them.
+        known = now.value > rules.FEW_DIGITS * own.first_value
+        stuck = "curvature says that more is left to gain" if known and not at_end else ""
+        return Progress(left, own.misses > rules.MISSES, may_be_saddle=True, stuck=stuck)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trsvr._arrays import Matrix, Vector
-from trsvr.parts.damping import DampedStep, Model, Sums, damped_model, sums_of
+from trsvr._blas import alone, one_blas_thread
+from trsvr.parts.damping import DampedStep, Model, Penalty, SingularValues, Sums, damped_model, sums_of
 from trsvr.parts.second_order import CurvedModel
 from trsvr.problems.base import Problem
 from trsvr.problems.residuals import BLOCK, Block, ResidualProblem
@@ -34,7 +35,8 @@ class Run:
     def look(self, x: Vector, value: float, residuals: Vector) -> Point:
         """The Jacobian at a point."""
         own, problem = self.own, self.problem
-        rows = residuals.size + (x.size if problem.l2 > 0.0 else 0)
+        penalty = self._penalty_apart(x)
+        rows = residuals.size + (x.size if problem.l2 > 0.0 and penalty is None else 0)
         is_small = rows * x.size <= BLOCK
         squares = None if own.all_rows else problem.sampled(x, residuals)
         if squares is None and not is_small and rows >= x.size and not own.orthogonal:
@@ -45,8 +47,18 @@ class Run:
         own.passes += problem.jacobian_passes(own.fine)
         blocks: Iterable[Block] = problem.linearized(x, residuals, own.fine)
         kept = list(blocks) if is_small else None
-        sums = sums_of(blocks if kept is None else kept, rows, x.size, own.orthogonal)
+        with_penalty = blocks if kept is None else kept
+        if penalty is None:
+            with_penalty = problem.penalised(x, with_penalty)
+        sums = sums_of(with_penalty, rows, x.size, own.orthogonal, penalty)
         return Point(x, value, residuals, sums, kept, self._bend(residuals, kept))
+
+    def _penalty_apart(self, x: Vector) -> Penalty | None:
+        """The penalty, where unknowns outnumber residuals and rows for it would make them as many."""
+        problem = self.problem
+        if not problem.l2 > 0.0 or not problem.n_residuals < x.size or self.chosen.scaling is not None:
+            return None
+        return Penalty(problem.l2, x - problem.towards)
 
     def _bend(self, residuals: Vector, rows: list[Block] | None) -> Matrix | float:
         """What is to be taken from J̃ᵀJ̃ where curvatures of the loss were raised."""
@@ -56,7 +68,8 @@ class Run:
         if not terms.raised.any():
             return 0.0
         part = np.divide(terms.raised, terms.curvatures, out=np.zeros_like(terms.raised), where=terms.curvatures > 0.0)
-        return -np.sum([b.jacobian.T @ (part[b.rows, None] * b.jacobian) for b in rows if b.rows.stop], axis=0)
+        with one_blas_thread():
+            return -np.sum([b.jacobian.T @ (part[b.rows, None] * b.jacobian) for b in rows], axis=0)
 
     def model(self) -> Model:
         """The damped model at the reference."""
@@ -64,11 +77,21 @@ class Run:
         assert own.here is not None
         if own.model is None:
             own.model = damped_model(own.here.sums, self.scaled(own.here))
-            if own.here.sums.squared and own.model.ill_conditioned and not own.orthogonal:
-                own.orthogonal = own.all_rows = True
-                own.here = self.look(own.here.x, own.here.value, own.here.residuals)
-                own.model = damped_model(own.here.sums, self.scaled(own.here))
+            if isinstance(own.model, SingularValues):  # of more unknowns as soon as a step needs it
+                self.sharpened()
         return own.model
+
+    def sharpened(self) -> bool:
+        """Whether squares have lost digits; then the triangular factor is taken from here on."""
+        own = self.own
+        assert own.here is not None
+        assert own.model is not None
+        if not (own.here.sums.squared and own.model.ill_conditioned):
+            return False
+        own.orthogonal = own.all_rows = True
+        own.here = self.look(own.here.x, own.here.value, own.here.residuals)
+        own.model = damped_model(own.here.sums, self.scaled(own.here))
+        return True
 
     def curved_model(self, second: Matrix, scaling: Vector | None = None) -> CurvedModel:
         """The same with S."""
@@ -85,7 +108,8 @@ class Run:
         if own.scaling is None:
             own.scaling = self.remembered(columns, np.ones_like(columns))
             alike = columns.size >= rules.MANY and own.scaling.max() <= rules.ALIKE * own.scaling.min()
-            own.same_units = alike or not self.problem.scales_columns
+            # Unknowns that one penalty draws to zero have the same units, too.
+            own.same_units = alike or not self.problem.scales_columns or point.sums.penalty is not None
         return np.ones_like(columns) if own.same_units else own.scaling
 
     def remembered(self, columns: Vector, before: Vector) -> Vector:
@@ -127,6 +151,9 @@ class Run:
         if own.curved and own.second is not None:
             return Trial(self.curved_model(own.second).step(own.radius), True)
         damped = model.step(own.radius)
+        if damped.damping <= model.faint and self.sharpened():
+            model = self.model()
+            damped = model.step(own.radius)
         if self.chosen.acceleration:
             damped = self._accelerated(model, damped)
         return Trial(damped, False)
@@ -164,7 +191,8 @@ class Run:
         weights = along * np.divide(now, then, out=np.zeros_like(now), where=then > 0.0)
         pull = np.zeros_like(here.x)
         for block, earlier in zip(here.rows, last.rows, strict=True):
-            if block.rows.stop:  # not the penalty, which is no curve
+            with alone(block.jacobian):
                 changed = block.jacobian @ (along * twice) - weights[block.rows] * (earlier.jacobian @ twice)
-                pull += block.jacobian.T @ changed
+                # Of a row that did not count before no change is known.
+                pull += block.jacobian.T @ np.where(then[block.rows] > 0.0, changed, 0.0)
         return pull

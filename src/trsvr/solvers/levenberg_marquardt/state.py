@@ -56,6 +56,7 @@ class Damping:
     all_rows: bool = False  # whether some rows of J have not been enough
     began: Vector | None = None  # where the step that led here began; ``last`` is what is known there
     misses: int = 0
+    ended: bool = False  # whether the reference was seen to be an end
     passes: float = 0.0  # not counted yet
     here: Point | None = None
     there: Point | None = None
