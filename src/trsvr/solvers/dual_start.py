@@ -32,7 +32,7 @@ class DualRules(Rules):
     """The mode's numbers, and those of the ascent."""
 
     #: epochs of the first outer iteration, where a view offers them; 0: none are made
-    dual_epochs: int = 2
+    dual_epochs: int = 3
     #: and of a later one at most: a look at the point costs a pass
     most_dual_epochs: int = 24
     #: by what an epoch gains the gap is known to a factor; a look that finds too much left has cost a pass
