@@ -16,7 +16,7 @@ class NormRules:
 
     #: a matrix P pays while it costs less than so many Hessian products, all rows for P would cost hundreds; one that
     #: costs more is made in time, is kept, and only preconditions
-    products_per_matrix: float = 30.0
+    products_per_matrix: float = 20.0
     #: so many where each of several outputs has one, and all could share one: they are no model of H, only a norm
     products_per_blocks: float = 2.0
     #: columns beyond which no matrix is made, whatever it costs: its memory
