@@ -59,11 +59,11 @@ _BUCKETS = 64
 # ρ over λ, and ρ at most. Where it is small, the intercept makes steps short; where it is large, c follows slowly.
 _PROX_RATIO, _LARGEST_PROX = 30.0, 0.1
 # Entries of X from which on there are two, four and eight pieces: more of them cost epochs.
-_PIECES = (2**17, 2**24, 2**27)
+_PIECES = (2**18, 2**24, 2**27)
 # A piece's share of a round is worth so many entries at least, and so many times the length of x, which is copied.
-_ENTRIES, _COPIES = 2**15, 2
+_ENTRIES, _COPIES = 2**15, 4
 # With fewer rounds the pieces see too little of each other: what they save in time, they need in epochs.
-_FEWEST_ROUNDS, _MOST_ROUNDS = 4, 16
+_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 16
 # Numbers of x whose changes are added up at once: they stay in a core's nearest cache. About so many say how much
 # changes overlap.
 _STRETCH, _SEEN = 512, 8192
