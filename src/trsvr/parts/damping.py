@@ -415,7 +415,7 @@ class PenalisedRows:
         return -self.solve(v, damping)
 
     def evenly(self, parts: Vector) -> Vector:
-        """Of no use here."""
+        """Nobody asks: only where J has full rank can steps alone prove an end."""
         raise NotImplementedError
 
     def softest(self) -> Vector:
