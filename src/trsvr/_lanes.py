@@ -2,7 +2,8 @@
 
 The compiler's own vectors suit long rows: of 54 columns it leaves 22 to narrower ones and to single numbers. Here the
 last columns are a vector under a mask, weights are read once for eight rows, and the sums of eight rows are added up
-together. The order of the additions is fixed, so the bits are.
+together. Narrow rows are one vector each, and what is added of them waits in registers. The order of the additions is
+fixed, so the bits are.
 """
 
 from __future__ import annotations
@@ -33,6 +34,19 @@ def eight_dots(values: Any, i: int, w: Any, out: Any, k: int) -> None:
 def add_eight(values: Any, i: int, factors: Any, k: int, out: Any) -> None:
     """Add rows i … i+7, times entries k … k+7 of ``factors``, to ``out``."""
     out[: values.shape[1]] += factors[k : k + LANES] @ values[i : i + LANES]
+
+
+def narrow_dots(values: Any, i: int, w: Any, out: Any, k: int) -> None:
+    """The same as `eight_dots`, for rows of at most LANES columns."""
+    eight_dots(values, i, w, out, k)
+
+
+def add_narrow(values: Any, i: int, count: int, factors: Any, out: Any) -> None:
+    """Add as many rows from i on, a multiple of four, times the first entries of ``factors``, to ``out``.
+
+    For rows of at most LANES columns.
+    """
+    out[: values.shape[1]] += factors[:count] @ values[i : i + count]
 
 
 class _Code:
@@ -67,6 +81,12 @@ class _Code:
             numbers = ir.VectorType(_WHOLE, LANES)
             lanes = [ir.Constant(numbers, list(range(k * LANES, (k + 1) * LANES))) for k in range(many)]
             do(places(whole), [self.builder.icmp_signed("<", lane, self.splat(left, numbers)) for lane in lanes])
+
+    def narrow_mask(self, columns: Any) -> Any:
+        """The lanes of a row that is one vector."""
+        numbers = ir.VectorType(_WHOLE, LANES)
+        lanes = ir.Constant(numbers, list(range(LANES)))
+        return self.builder.icmp_signed("<", lanes, self.splat(columns, numbers))
 
     def splat(self, number: Any, kind: Any = _NUMBERS) -> Any:
         """The same number in every lane."""
@@ -174,6 +194,44 @@ def _add_eight(typing_context: Any, values: Any, i: Any, factors: Any, k: Any, o
     return types.void(values, types.intp, factors, types.intp, out), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
+def _narrow_dots(typing_context: Any, values: Any, i: Any, w: Any, out: Any, k: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code, kinds = _Code(context, builder), signature.args
+        rows, columns = code.rows(code.memory(kinds[0], arguments[0]), arguments[1])
+        mask, first = code.narrow_mask(columns), _WHOLE(0)
+        weights = code.load(code.memory(kinds[2], arguments[2]).data, first, mask)
+        products = [builder.fmul(code.load(row, first, mask), weights, flags=_FUSED) for row in rows]
+        code.store(code.sums(products), code.memory(kinds[3], arguments[3]).data, arguments[4])
+        return context.get_dummy_value()
+
+    return types.void(values, types.intp, w, out, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
+def _add_narrow(typing_context: Any, values: Any, i: Any, count: Any, factors: Any, out: Any) -> Any:
+    """Four sums, that none waits for the one before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        code, kinds = _Code(context, builder), signature.args
+        memory, data = code.memory(kinds[0], arguments[0]), code.memory(kinds[3], arguments[3]).data
+        columns, first = builder.extract_value(memory.shape, 1), _WHOLE(0)
+        mask, to = code.narrow_mask(columns), code.memory(kinds[4], arguments[4]).data
+        sums = [cgutils.alloca_once_value(builder, _ZEROS) for _ in range(4)]
+        with cgutils.for_range_slice(builder, first, arguments[2], _WHOLE(4)) as (begin, _):
+            for k, total in enumerate(sums):
+                number = builder.add(begin, _WHOLE(k))
+                row = builder.gep(memory.data, [builder.mul(builder.add(arguments[1], number), columns)])
+                factor = code.splat(builder.load(builder.gep(data, [number])))
+                builder.store(code.add_product(code.load(row, first, mask), factor, builder.load(total)), total)
+        a, b, c, d = (builder.load(total) for total in sums)
+        added = builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
+        code.store(builder.fadd(code.load(to, first, mask), added), to, first, mask)
+        return context.get_dummy_value()
+
+    return types.void(values, types.intp, types.intp, factors, out), generate
+
+
 @overload(eight_dots, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_eight_dots(values: Any, i: Any, w: Any, out: Any, k: Any) -> Any:
     return lambda values, i, w, out, k: _eight_dots(values, i, w, out, k)
@@ -182,3 +240,13 @@ def _compiled_eight_dots(values: Any, i: Any, w: Any, out: Any, k: Any) -> Any:
 @overload(add_eight, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
 def _compiled_add_eight(values: Any, i: Any, factors: Any, k: Any, out: Any) -> Any:
     return lambda values, i, factors, k, out: _add_eight(values, i, factors, k, out)
+
+
+@overload(narrow_dots, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_narrow_dots(values: Any, i: Any, w: Any, out: Any, k: Any) -> Any:
+    return lambda values, i, w, out, k: _narrow_dots(values, i, w, out, k)
+
+
+@overload(add_narrow, strict=False, jit_options=PART)  # type: ignore[untyped-decorator]  # Numba carries no types
+def _compiled_add_narrow(values: Any, i: Any, count: Any, factors: Any, out: Any) -> Any:
+    return lambda values, i, count, factors, out: _add_narrow(values, i, count, factors, out)

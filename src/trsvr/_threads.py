@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from trsvr._compile import kernel
 from trsvr._intrinsics import read_shared
 
-# How often a waiting thread looks before it sleeps: about a tenth of a millisecond. To be woken may take longer, but to
-# look on would cost a machine with other work more than that.
-_LOOKS = 300_000
+# How often a waiting thread looks before it sleeps: about a sixth of a millisecond. Between two passes over small data
+# there is less than that, and to be woken takes a tenth of a pass; to look for longer would cost other work more.
+_LOOKS = 500_000
+# How often it looks on once it is called: whoever calls holds the GIL until it is in compiled code, some microseconds
+# later. To ask for the GIL before that is to be put to sleep, and that takes twenty.
+_LOOKS_ON = 30_000
 _chosen: contextvars.ContextVar[int | None] = contextvars.ContextVar("trsvr_threads", default=None)
 
 
@@ -58,10 +61,13 @@ def limit(threads: int | None) -> Iterator[None]:
 
 
 @kernel()
-def _watch(bell: NDArray[np.int64], heard: int, looks: int) -> None:
-    """Look at the bell until it has rung again, or so many times."""
+def _watch(bell: NDArray[np.int64], heard: int, looks: int, looks_on: int) -> None:
+    """Look at the bell until it has rung again, or so many times; and then so many times more."""
     for _ in range(looks):
         if read_shared(bell) != heard:
+            break
+    for _ in range(looks_on):
+        if read_shared(bell) == heard:  # nobody has called
             return
 
 
@@ -72,9 +78,9 @@ class _Bell:
     keeps looking for a moment, without the GIL, before it goes to sleep.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, looks_on: int = 0) -> None:
         self._rung = np.zeros(1, dtype=np.int64)
-        self._heard = 0
+        self._heard, self._looks_on = 0, looks_on
         self._asleep = False
         self._wake = threading.Semaphore(0)
 
@@ -84,7 +90,7 @@ class _Bell:
             self._wake.release()
 
     def wait(self) -> None:
-        _watch(self._rung, self._heard, _LOOKS)
+        _watch(self._rung, self._heard, _LOOKS, self._looks_on)
         while self._rung[0] == self._heard:
             self._asleep = True
             # It may have rung just before that; if it rings from now on, it sees that somebody sleeps.
@@ -99,7 +105,7 @@ class _Helper(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="trsvr", daemon=True)
-        self._begin, self._end = _Bell(), _Bell()
+        self._begin, self._end = _Bell(_LOOKS_ON), _Bell()
         self._tasks: list[Callable[[], None]] = []
         self._error: BaseException | None = None
         self.start()

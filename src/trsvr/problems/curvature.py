@@ -134,8 +134,9 @@ class SampledMatrix:
             halves = [known[:, k * one : k * one + size * size].sum(axis=0) for k in range(count)]
             return float(totals.sum()), halves, known[:, beside : beside + 2].sum(axis=0)
 
-        # Multiplications of a row with itself are made in the registers: several take the time of a number read.
-        work = self.n_rows + count * min(rows, self.n_rows) * self.d**2 / 4.0
+        # To look at a row takes the time of a few numbers read, and to take it that of many. Multiplications of a row
+        # with itself are made in the registers: several take the time of one.
+        work = 3.0 * self.n_rows + count * min(rows, self.n_rows) * (64.0 + self.d**2 / 4.0)
         total, halves, numbers = self._passes.sums(task, over, use, work=work)
         matrices = []
         for half in halves:

@@ -20,9 +20,9 @@ from trsvr.problems.margins import Factors, Sample, chance_of, chances_of_eight
 
 # What the calling thread works off before Python may look at signals, in numbers read: some hundredths of a second.
 _NUMBERS_PER_CALL = 20_000_000
-# A sum of less work, in numbers read, is made by the calling thread alone: it takes about a tenth of a millisecond, and
-# two threads that meet at its end cost more than they save. A row costs as much as some numbers: its loss.
-_WORTH_A_THREAD = 2**19
+# A sum of less work, in numbers read, is made by the calling thread alone: it takes about a twentieth of a millisecond,
+# and two threads that meet at its end cost more than they save. A row costs as much as some numbers: its loss.
+_WORTH_A_THREAD = 2**18
 _NUMBERS_PER_ROW = 8
 #: An entry of sparse rows costs as much as so many numbers: it has a column, and that lies anywhere.
 NUMBERS_PER_ENTRY = 5

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trsvr._arrays import Matrix, Vector
 from trsvr._compile import jitable_loop, record
 from trsvr._intrinsics import prefetch, whole_numbers_in
-from trsvr._lanes import LANES, add_eight, eight_dots
+from trsvr._lanes import LANES, add_eight, add_narrow, eight_dots, narrow_dots
 from trsvr.problems.gram import add_dense, add_sparse
 
 _CACHE_LINE = 64
@@ -60,8 +60,12 @@ def _dense_add(values: NDArray[Any], i: int, factor: float, out: Vector) -> None
 @jitable_loop()
 def _dense_block_dots(values: NDArray[Any], start: int, count: int, w: Vector, out: Vector) -> None:
     whole = count & ~7
-    for k in range(0, whole, LANES):
-        eight_dots(values, start + k, w, out, k)
+    if values.shape[1] <= LANES:
+        for k in range(0, whole, LANES):
+            narrow_dots(values, start + k, w, out, k)
+    else:
+        for k in range(0, whole, LANES):
+            eight_dots(values, start + k, w, out, k)
     for k in range(whole, count):
         out[k] = _dense_dot(values, start + k, w)
 
@@ -69,8 +73,11 @@ def _dense_block_dots(values: NDArray[Any], start: int, count: int, w: Vector, o
 @jitable_loop()
 def _dense_block_add(values: NDArray[Any], start: int, count: int, factors: Vector, out: Vector) -> None:
     whole = count & ~7
-    for k in range(0, whole, LANES):
-        add_eight(values, start + k, factors, k, out)
+    if values.shape[1] <= LANES:
+        add_narrow(values, start, whole, factors, out)
+    else:
+        for k in range(0, whole, LANES):
+            add_eight(values, start + k, factors, k, out)
     for k in range(whole, count):
         _dense_add(values, start + k, factors[k], out)
 
