@@ -40,9 +40,11 @@ if TYPE_CHECKING:
 _NUMBERS = 2**17
 MOST_WORK = 2**21
 FEW_COLUMNS = 96
-# Centred: a column whose squared mean is no more than this part of its mean square. One huge entry among small data
-# makes it more, wherever the others lie.
+# Centred: a column whose squared mean is no more than this part of its mean square.
 _CENTRED = 1e-6
+# Near enough to zero for a fit: no more than this part, which costs a digit or two of none that count. One huge entry
+# would make it so, wherever the others lie: no square may be so many times the least mean square.
+_NEAR, _HUGE = 0.8, 100.0
 # A mean square about the mean has kept its digits when it comes from one about zero, and is more than this part of it.
 _DIGITS_KEPT = 1e-3
 
@@ -163,8 +165,11 @@ class SmallModel:
     @np.errstate(all="ignore")
     def is_centred(self) -> bool:
         """Whether the columns' means are small beside their sizes: those of standardised data, most of all."""
-        with one_blas_thread():
-            return bool((self.column_means**2 <= _CENTRED * self.mean_squares).all())
+        squares, means = self.mean_squares, self.column_means**2
+        if (means <= _CENTRED * squares).all():
+            return True
+        near = bool((means <= _NEAR * squares).all())
+        return near and bool(max(self.values.max(), -self.values.min()) ** 2 <= _HUGE * squares.min())
 
     @np.errstate(all="ignore")
     def centred(self) -> tuple[SmallModel, Vector]:
