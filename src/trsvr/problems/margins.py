@@ -307,9 +307,9 @@ class MarginKernels(NamedTuple):
             if begins:
                 for k in range(count):
                     scratch[k] = self.shift(start + k)
-                total += self.block_losses(start, count, scratch)
             else:
-                total += self.block_at(x, start, count, scratch)
+                self.block_margins(x, start, count, scratch)
+            total += self.block_losses(start, count, scratch)
             if margins.size > 0:
                 for k in range(count):
                     margins[start + k] = scratch[k]
