@@ -104,7 +104,9 @@ class Cell:
                 self._warm_up(variant)
             self.tell({"at_most": 1.5 * self.limits.patience + 1.0})
             seconds, w = timed(lambda: self.solves[variant](setting))
-        made = Run(variant, setting, seconds, self.task.value(w))
+        with threadpool_limits(1):  # OpenBLAS' threads spin for a while after a call, beside the next run
+            value = self.task.value(w)
+        made = Run(variant, setting, seconds, value)
         self.runs.append(made)
         self.tell({"run": made.as_dict()})
         return made
