@@ -407,7 +407,8 @@ class DualAscent:
                 break
         self.overlap = compiled_for(DualEpoch.finish, self.kernels, epoch)(epoch, self.kernels, made, at)
         self.gain = 0.5 * float(epoch.gains[: made * self.pieces].sum()) / self.n
-        x[:] = self.frame.inside(at)
+        if at is not x:
+            x[:] = self.frame.inside(at)
         return min(int(epoch.shares[made * self.pieces]) * self.bucket_size, self.n)
 
     def _epoch(self, x: Vector, order: Indices) -> DualEpoch:

@@ -109,11 +109,12 @@ def _sparse_rows(X: Any) -> tuple[SparseRows, int, int]:
         raise ValueError("X is not a valid CSR matrix: its row pointers do not ascend from 0 to the number of entries")
     if columns >= 2**32:
         raise ValueError(f"X must have fewer than 2**32 columns, got {columns}")
-    if X.nnz and (X.indices.min() < 0 or X.indices.max() >= columns):
+    # Unsigned indices spare the compiled code, and this line, a test for negative ones.
+    unsigned = X.indices.view(f"u{X.indices.dtype.itemsize}")
+    if X.nnz and unsigned.max() >= columns:
         raise ValueError(f"X has a column index outside 0 … {columns - 1}")
     data = X.data if X.dtype in _FLOATS else X.data.astype(np.float64)
-    # Unsigned indices spare the compiled code a test for negative ones.
-    indices = X.indices.view(np.uint32) if X.indices.dtype == np.int32 else X.indices.astype(np.uint32)
+    indices = unsigned.astype(np.uint32, copy=False)
     compressed = SparseRows(
         _writable_view(np.ascontiguousarray(data)),
         _writable_view(np.ascontiguousarray(indices)),
