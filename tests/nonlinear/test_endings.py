@@ -69,12 +69,8 @@ def test_a_saddle_point_that_the_gradient_does_not_show_is_left(solver, at_saddl
     assert_allclose(np.abs(result.x), 1.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
-@pytest.mark.parametrize("with_products", [True, False])
-@pytest.mark.parametrize("start", [0, 1])
-@pytest.mark.parametrize("name", ["BoxBOD", "Bennett5", "Kirby2", "MGH10", "Misra1a", "Misra1c", "Thurber"])
-def test_what_has_ended_well_is_a_minimum_whatever_the_units(solver, with_products, start, name):
-    known = regression(name)
+def by_functions(known, with_products):
+    """A certified regression of which only values, gradients and products are known."""
     n = known.y.size
 
     def gradient(x, i):
@@ -84,13 +80,19 @@ def test_what_has_ended_well_is_a_minimum_whatever_the_units(solver, with_produc
         h = 1e-5 / float(np.abs(v / x).max() or 1.0)
         return (gradient(x + h * v, i) - gradient(x - h * v, i)) / (2.0 * h)
 
-    problem = FunctionProblem(
-        n,
-        known.certified.size,
-        gradient,
-        lambda x, i: 0.5 * float(np.mean(known.residuals(x) ** 2)),
-        product if with_products else None,
-    )
+    def value(x, i):
+        return 0.5 * float(np.mean(known.residuals(x) ** 2))
+
+    return FunctionProblem(n, known.certified.size, gradient, value, product if with_products else None)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=["adaptive", "classic"])
+@pytest.mark.parametrize("with_products", [True, False])
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("name", ["BoxBOD", "Bennett5", "Kirby2", "MGH10", "Misra1a", "Misra1c", "Thurber"])
+def test_what_has_ended_well_is_a_minimum_whatever_the_units(solver, with_products, start, name):
+    known = regression(name)
+    n, problem = known.y.size, by_functions(known, with_products)
     with np.errstate(all="ignore"):
         result = trsvr.minimize(problem, solver, x0=known.starts[start], max_epochs=300)
         if not result.success:
@@ -99,6 +101,16 @@ def test_what_has_ended_well_is_a_minimum_whatever_the_units(solver, with_produc
             beside = result.x * (1.0 + aside * np.random.default_rng(0).choice([-1.0, 1.0], result.x.size))
             again = scipy.optimize.least_squares(known.residuals, beside, known.jacobian, x_scale="jac")
             assert again.cost / n >= result.value * (1.0 - 1e-8)
+
+
+def test_a_short_step_down_a_faint_hill_is_no_rounding_floor():
+    """MGH17 comes to a plateau that bends down by 1e-8 of its other curvatures: the gradient, and so the radius, is
+    tiny there, and the first steps along the hill gain less than the last bit of f."""
+    known = regression("MGH17")
+    with np.errstate(all="ignore"):
+        result = trsvr.minimize(by_functions(known, True), x0=known.starts[0], max_epochs=None, max_passes=4000)
+    assert result.status is trsvr.Status.CONVERGED, result.message
+    assert_allclose(result.x, known.certified, rtol=1e-6)
 
 
 def test_an_unknown_far_smaller_than_the_others_has_the_curvature_of_its_own_size():

@@ -281,8 +281,10 @@ class RememberedCurvature(Solver):
             wrong = 0.5 * tried.norm.dual(state.gradient - tried.taken.predicted_gradient)
             own.cg_tolerance = next_tolerance(before, after, wrong, own.expected, state.goal, rules)
         left = after.decrease / before.decrease if before.decrease > 0.0 else 0.0
-        full = tried.length >= 1.0 and not found.is_cut_off
-        return full and left > rules.stuck and gained_nothing(before, state.value, tried.predicted)
+        # Where the Hessian bends down a step is as long as its radius lets it, and there may be a way out.
+        full = tried.length >= 1.0 and not found.is_cut_off and found.exit is not Exit.NEGATIVE_CURVATURE
+        nothing = full and left > rules.stuck and gained_nothing(before, state.value, tried.predicted)
+        return nothing and own.escape.direction is None
 
     def _little(self, state: State) -> float:
         """What may be left where the run ends."""
