@@ -1,13 +1,14 @@
 """Eight dense rows at a time, in vectors of eight numbers: what full passes over dense rows are made of.
 
 The compiler's own vectors suit long rows: of 54 columns it leaves 22 to narrower ones and to single numbers. Here the
-last columns are a vector under a mask, weights are read once for eight rows, and the sums of eight rows are added up
+last columns are a vector under a mask, weights are read once for four rows, and the sums of eight rows are added up
 together. Narrow rows are one vector each, and what is added of them waits in registers. The order of the additions is
 fixed, so the bits are.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from trsvr._linking import PART
 
 #: Rows that are taken together, and numbers in a vector.
 LANES = 8
+# Of these so many share each weight that is read.
+_TOGETHER = 4
 _WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
 _NUMBERS, _MASK = ir.VectorType(ir.DoubleType(), LANES), ir.VectorType(ir.IntType(1), LANES)
 _ZEROS = ir.Constant(_NUMBERS, [0.0] * LANES)
@@ -143,7 +146,7 @@ class _Code:
 
 @intrinsic  # type: ignore[untyped-decorator]  # Numba carries no types
 def _eight_dots(typing_context: Any, values: Any, i: Any, w: Any, out: Any, k: Any) -> Any:
-    """One row after the other, as they lie: memory that is read in order comes before it is asked for."""
+    """Four rows at a time: weights are read once for them, and memory nearly in order comes before it is asked for."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code, kinds = _Code(context, builder), signature.args
@@ -151,20 +154,24 @@ def _eight_dots(typing_context: Any, values: Any, i: Any, w: Any, out: Any, k: A
         columns = builder.extract_value(memory.shape, 1)
         weights, to = code.memory(kinds[2], arguments[2]).data, code.memory(kinds[3], arguments[3]).data
         sums = cgutils.alloca_once(builder, _NUMBERS, LANES)
-        halves = [cgutils.alloca_once(builder, _NUMBERS) for _ in range(2)]
-        with cgutils.for_range(builder, _WHOLE(LANES)) as loop:
-            row = builder.gep(memory.data, [builder.mul(builder.add(arguments[1], loop.index), columns)])
-            for half in halves:
+        halves = [[cgutils.alloca_once(builder, _NUMBERS) for _ in range(2)] for _ in range(_TOGETHER)]
+        with cgutils.for_range_slice(builder, _WHOLE(0), _WHOLE(LANES), _WHOLE(_TOGETHER)) as (begin, _):
+            first = builder.gep(memory.data, [builder.mul(builder.add(arguments[1], begin), columns)])
+            rows = [builder.gep(first, [builder.mul(columns, _WHOLE(r))]) for r in range(_TOGETHER)]
+            for half in itertools.chain(*halves):
                 builder.store(_ZEROS, half)
 
             def do(places: list[Any], masks: list[Any]) -> None:
-                for place, mask, half in zip(places, masks, halves, strict=True):
-                    product = code.load(row, place, mask), code.load(weights, place, mask)
-                    builder.store(code.add_product(*product, builder.load(half)), half)
+                for k, (place, mask) in enumerate(zip(places, masks, strict=True)):
+                    weight = code.load(weights, place, mask)
+                    for row, half in zip(rows, halves, strict=True):
+                        total = code.add_product(code.load(row, place, mask), weight, builder.load(half[k]))
+                        builder.store(total, half[k])
 
             code.over_columns(columns, 2, do)
-            total = builder.fadd(*(builder.load(half) for half in halves))
-            builder.store(total, builder.gep(sums, [loop.index]))
+            for r, half in enumerate(halves):
+                total = builder.fadd(*map(builder.load, half))
+                builder.store(total, builder.gep(sums, [builder.add(begin, _WHOLE(r))]))
         vectors = [builder.load(builder.gep(sums, [_WHOLE(r)])) for r in range(LANES)]
         code.store(code.sums(vectors), to, arguments[4])
         return context.get_dummy_value()
