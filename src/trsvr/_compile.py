@@ -168,6 +168,7 @@ class _Announcer(event.Listener):  # type: ignore[misc]  # Numba carries no type
 
 _WORDS = {
     "MarginKernels": "",
+    "FullRows": "",
     "OutputKernels": "several outputs",
     "DenseRows": "dense rows",
     "SparseRows": "sparse rows",

@@ -11,6 +11,7 @@ from trsvr._draws import NO_EPOCH
 from trsvr.problems import L2, LinearModel, Squared
 from trsvr.problems import gram as kernels
 from trsvr.problems.curvature import SampledMatrix
+from trsvr.problems.rows import DenseRows, FullRows, SparseRows
 
 rng = np.random.default_rng(0)
 
@@ -31,8 +32,12 @@ TABLES = {
     "few entries": rng.normal(size=(150, 70)) * (rng.random((150, 70)) < 0.05),
     "some rows dense": rng.normal(size=(150, 40))
     * ((np.arange(150) % 3 == 0)[:, None] | (rng.random((150, 40)) < 0.1)),
+    "some rows with few entries": rng.normal(size=(150, 40))
+    * ((np.arange(150) % 3 > 0)[:, None] | (rng.random((150, 40)) < 0.1)),
     "zeros": np.zeros((150, 40)),
 }
+# Those of whose rows most entries are zero, so that each row is looked at.
+SPARSE = {"one-hot", "eight numbers last", "few entries", "some rows dense", "zeros"}
 
 
 @pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_array], ids=["dense", "CSR"])
@@ -49,6 +54,14 @@ def test_all_rows(name, precision, rows):
         assert taken == 150
         assert_allclose(found, wanted, rtol=1e-12, atol=1e-14 * np.abs(wanted).max())
         assert np.array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_only_rows_with_many_zeros_are_looked_at(name):
+    problem = LinearModel(TABLES[name], rng.normal(size=150), Squared(), L2(0.0))
+    assert isinstance(SampledMatrix(problem).rows, DenseRows if name in SPARSE else FullRows)
+    compressed = LinearModel(scipy.sparse.csr_array(TABLES[name]), rng.normal(size=150), Squared(), L2(0.0))
+    assert isinstance(SampledMatrix(compressed).rows, SparseRows)
 
 
 def test_tiles_and_runs_as_numpy_says():

@@ -97,8 +97,8 @@ class SampledMatrix:
     """
 
     def __init__(self, problem: LinearModel) -> None:
-        self.problem, self.rows = problem, problem.kernels.rows
-        self.n_rows = problem.kernels.labels.size
+        self.problem, self.n_rows = problem, problem.kernels.labels.size
+        self.rows = problem.rows_to_square
         self.d = problem.n_features + int(problem.intercept)
         self._one = problem.n_features if problem.intercept else -1
         self._size, self._block = padded(self.d), block_rows(self.d)

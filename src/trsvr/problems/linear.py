@@ -38,7 +38,7 @@ from trsvr.problems.regularizers import (
     check_strength,
     fitted,
 )
-from trsvr.problems.rows import DenseRows, Rows
+from trsvr.problems.rows import DenseRows, FullRows, Rows
 from trsvr.problems.small import SmallModel, is_small, squared_norms
 from trsvr.problems.small_views import small_view
 from trsvr.problems.views import CurvatureView
@@ -181,6 +181,11 @@ class LinearModel(LinearProblem):
     @cached_property
     def _spare(self) -> list[tuple[Vector, Vector]]:
         return []
+
+    @cached_property
+    def rows_to_square(self) -> Any:
+        """The rows, as sums of their outer squares take them."""
+        return FullRows.unless_sparse(self.kernels.rows, evenly(self.kernels.labels.size))
 
     @cached_property
     def matrix_passes(self) -> dict[int, Passes]:

@@ -253,9 +253,13 @@ class DenseRows(NamedTuple):
                     count += row[j] != 0.0
                 add_sparse(entries[:count], places[:count], weight, intercept, out)
                 return filled
-        factor = math.sqrt(weight)
+        return self.add_full_square(i, weight, intercept, block, filled, out)
+
+    def add_full_square(self, i: int, weight: float, intercept: int, block: Matrix, filled: int, out: Matrix) -> int:
+        """The same for any row: it waits."""
+        row, last, factor = self.values[i], block.shape[0] - 2, math.sqrt(weight)
         waiting = block[filled]
-        for j in range(columns):
+        for j in range(row.size):
             waiting[j] = factor * row[j]
         if intercept >= 0:
             waiting[intercept] = factor
@@ -279,6 +283,29 @@ class DenseRows(NamedTuple):
         for start in range(0, columns, line):
             prefetch(self.values, i * columns + start)
         prefetch(self.values, i * columns + columns - 1)
+
+
+@record
+class FullRows(NamedTuple):
+    """Dense rows without many zeros, for sums of outer squares: they need not be looked at, nor that be compiled."""
+
+    rows: Any
+
+    @classmethod
+    def unless_sparse(cls, rows: Any, some: Any) -> Any:
+        """Of dense rows that have few zeros, in some of them; others are as they are."""
+        if not isinstance(rows, DenseRows):
+            return rows
+        few = rows.values.shape[1] >= _WIDE_ROW and 2 * np.count_nonzero(rows.values[some]) < rows.values[some].size
+        return rows if few else cls(rows)
+
+    def add_outer_square(self, i: int, weight: float, intercept: int, block: Matrix, filled: int, out: Matrix) -> int:
+        """As that of `DenseRows`."""
+        return self.rows.add_full_square(i, weight, intercept, block, filled, out)
+
+    def finish_squares(self, block: Matrix, filled: int, out: Matrix) -> None:
+        """Add the rows that still wait."""
+        self.rows.finish_squares(block, filled, out)
 
 
 @record
