@@ -136,8 +136,8 @@ def test_a_saddle_point_that_only_two_unknowns_together_leave():
 
 
 # Cases that once ended falsely: in a collapsed radius of a curved valley (1363, 3653), on a peak as narrow as one point
-# (294), at a saddle point whose unknown has no size (581, 1279, 1402). Where a column of J is rounding, as in 3269, last
-# bits decide, and they are the machine's.
+# (294), at a saddle point whose unknown has no size (581, 1279, 1402). Where a column of J is rounding, as in 3269,
+# last bits decide, and they are the machine's.
 ONCE_WRONG = (294, 581, 1279, 1363, 1402, 3653)
 
 
