@@ -81,15 +81,13 @@ class _Code:
         with cgutils.for_range_slice(self.builder, _WHOLE(0), whole, _WHOLE(step)) as (first, _):
             do(places(first), [None] * many)
         with self.builder.if_then(self.builder.icmp_signed("!=", left, _WHOLE(0))):
-            numbers = ir.VectorType(_WHOLE, LANES)
-            lanes = [ir.Constant(numbers, list(range(k * LANES, (k + 1) * LANES))) for k in range(many)]
-            do(places(whole), [self.builder.icmp_signed("<", lane, self.splat(left, numbers)) for lane in lanes])
+            do(places(whole), [self.mask(left, k) for k in range(many)])
 
-    def narrow_mask(self, columns: Any) -> Any:
-        """The lanes of a row that is one vector."""
+    def mask(self, count: Any, k: int = 0) -> Any:
+        """The lanes of the k-th vector that belong to so many numbers."""
         numbers = ir.VectorType(_WHOLE, LANES)
-        lanes = ir.Constant(numbers, list(range(LANES)))
-        return self.builder.icmp_signed("<", lanes, self.splat(columns, numbers))
+        lanes = ir.Constant(numbers, list(range(k * LANES, (k + 1) * LANES)))
+        return self.builder.icmp_signed("<", lanes, self.splat(count, numbers))
 
     def splat(self, number: Any, kind: Any = _NUMBERS) -> Any:
         """The same number in every lane."""
@@ -206,7 +204,7 @@ def _narrow_dots(typing_context: Any, values: Any, i: Any, w: Any, out: Any, k: 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         code, kinds = _Code(context, builder), signature.args
         rows, columns = code.rows(code.memory(kinds[0], arguments[0]), arguments[1])
-        mask, first = code.narrow_mask(columns), _WHOLE(0)
+        mask, first = code.mask(columns), _WHOLE(0)
         weights = code.load(code.memory(kinds[2], arguments[2]).data, first, mask)
         products = [builder.fmul(code.load(row, first, mask), weights, flags=_FUSED) for row in rows]
         code.store(code.sums(products), code.memory(kinds[3], arguments[3]).data, arguments[4])
@@ -223,7 +221,7 @@ def _add_narrow(typing_context: Any, values: Any, i: Any, count: Any, factors: A
         code, kinds = _Code(context, builder), signature.args
         memory, data = code.memory(kinds[0], arguments[0]), code.memory(kinds[3], arguments[3]).data
         columns, first = builder.extract_value(memory.shape, 1), _WHOLE(0)
-        mask, to = code.narrow_mask(columns), code.memory(kinds[4], arguments[4]).data
+        mask, to = code.mask(columns), code.memory(kinds[4], arguments[4]).data
         sums = [cgutils.alloca_once_value(builder, _ZEROS) for _ in range(4)]
         with cgutils.for_range_slice(builder, first, arguments[2], _WHOLE(4)) as (begin, _):
             for k, total in enumerate(sums):

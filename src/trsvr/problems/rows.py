@@ -296,7 +296,8 @@ class FullRows(NamedTuple):
         """Of dense rows that have few zeros, in some of them; others are as they are."""
         if not isinstance(rows, DenseRows):
             return rows
-        few = rows.values.shape[1] >= _WIDE_ROW and 2 * np.count_nonzero(rows.values[some]) < rows.values[some].size
+        seen = rows.values[some]
+        few = seen.shape[1] >= _WIDE_ROW and 2 * np.count_nonzero(seen) < seen.size
         return rows if few else cls(rows)
 
     def add_outer_square(self, i: int, weight: float, intercept: int, block: Matrix, filled: int, out: Matrix) -> int:
